@@ -1,0 +1,1 @@
+"""Findings: rules over an analyzed window."""

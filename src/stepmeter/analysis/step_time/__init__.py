@@ -1,0 +1,1 @@
+"""Step time: rows, aligned window, analysis."""

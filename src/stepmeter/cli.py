@@ -1,0 +1,72 @@
+"""The command line: an argument parser over `commands`; an error becomes one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+import stepmeter
+from stepmeter.errors import StepmeterError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = ("run", "collect", "summary", "sql", "doctor", "schema")
+"""The subcommands, in the order of the help; each is a module of `stepmeter.commands` with `SUMMARY`, `EXAMPLE`,
+`configure(parser)` and `execute(args) -> exit code`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: The arguments without the program's name; those of the process when None.
+
+    Returns:
+        The exit code: 0 for success, else that of the error.
+    """
+    try:
+        arguments = _parser().parse_args(argv)
+        code: int = arguments.execute(arguments)
+        sys.stdout.flush()
+    except StepmeterError as error:
+        print(f"stepmeter: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours: one line that says what to do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="stepmeter", description=stepmeter.__doc__)
+    parser.add_argument("--version", action="version", version=f"stepmeter {stepmeter.__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        module = importlib.import_module(f"stepmeter.commands.{name}")
+        command = commands.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=module.SUMMARY,
+            epilog=f"example:\n  {module.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.configure(command)
+        command.set_defaults(execute=module.execute)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The collector process: OTLP in, a durable store and OTLP out."""

@@ -1,0 +1,1 @@
+"""Which GPU belongs to this process; without torch."""

@@ -1,0 +1,1 @@
+"""How PyTorch is watched; with the integrations the only home of torch."""

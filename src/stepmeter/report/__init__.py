@@ -1,0 +1,1 @@
+"""What a reader sees: pure projections of an analysis."""

@@ -1,0 +1,1 @@
+"""How a training process is put together: entry points, start and stop."""

@@ -1,0 +1,1 @@
+"""From captures to OpenTelemetry; the only importer of its SDK."""
