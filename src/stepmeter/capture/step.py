@@ -1,0 +1,244 @@
+"""The step in progress, how it ends, and what a finished one hands to the drain."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from stepmeter.capture.channel import Channel
+from stepmeter.capture.clock import monotonic_ns
+from stepmeter.capture.identity import Identity
+
+Region = tuple[int, int, int, Any]
+"""(phase index, start, end on the monotonic clock in ns, the device timer's pending pair or None)."""
+
+
+class StepTimeBatch(NamedTuple):
+    """The timing of one completed step; a tuple, since a frozen dataclass costs five times as much to make.
+
+    Attributes:
+        step: Number of the step in its process, from 1.
+        start_ns: Its first observed work, monotonic.
+        end_ns: Its boundary, monotonic.
+        regions: What was timed in it, in the order of completion; regions may be nested.
+        microbatches: Batches fetched for it.
+        samples: Samples in those batches; None when a batch did not show them.
+        tokens: Tokens in those batches; None when a batch did not show them.
+        warmup: Whether it compiled, initialised or was the first of its process.
+        identity: Who trained it, as known when it completed.
+    """
+
+    step: int
+    start_ns: int
+    end_ns: int
+    regions: list[Region]
+    microbatches: int
+    samples: int | None
+    tokens: int | None
+    warmup: bool
+    identity: Identity
+
+
+class StepMemory(NamedTuple):
+    """The allocator's peaks in one completed step.
+
+    Attributes:
+        step: Number of the step in its process, from 1.
+        hw_id: UUID of the device; None when it is not known.
+        peak_allocated_bytes: Peak of what tensors held.
+        peak_reserved_bytes: Peak of what the caching allocator held.
+        identity: Who trained it, as known when it completed.
+    """
+
+    step: int
+    hw_id: str | None
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    identity: Identity
+
+
+class StepCapture:
+    """What has been seen of one step so far; completed or aborted once.
+
+    Attributes:
+        regions: Timed regions, appended as they close.
+        microbatches: Batches fetched so far.
+        samples: Samples so far, None once a batch did not show them.
+        tokens: Tokens so far, None once a batch did not show them.
+        warmup: Whether this step compiled or initialised something.
+        memory: The latest (hw_id, peak allocated, peak reserved) in bytes, or None.
+        detached: Whether it has been completed or aborted.
+    """
+
+    __slots__ = ("detached", "memory", "microbatches", "regions", "samples", "tokens", "warmup")
+
+    def __init__(self) -> None:
+        self.regions: list[Region] = []
+        self.microbatches = 0
+        self.samples: int | None = None
+        self.tokens: int | None = None
+        self.warmup = False
+        self.memory: tuple[str | None, int, int] | None = None
+        self.detached = False
+
+    def record(self, hw_id: str | None, peak_allocated_bytes: int, peak_reserved_bytes: int) -> None:
+        """Keep a memory snapshot; it replaces the one before.
+
+        Args:
+            hw_id: UUID of the device, or None.
+            peak_allocated_bytes: Peak of what tensors held since the step began.
+            peak_reserved_bytes: Peak of what the caching allocator held since the step began.
+        """
+        self.memory = (hw_id, peak_allocated_bytes, peak_reserved_bytes)
+
+    def add_batch(self, samples: int | None, tokens: int | None) -> None:
+        """Count one fetched batch.
+
+        Args:
+            samples: Samples in it, None when it does not show them.
+            tokens: Tokens in it, None when it does not show them.
+        """
+        first = self.microbatches == 0
+        self.microbatches += 1
+        self.samples = samples if first else _sum(self.samples, samples)
+        self.tokens = tokens if first else _sum(self.tokens, tokens)
+
+
+class Recorder:
+    """The one holder of this process's capture, counter and queues.
+
+    Attributes:
+        active: The capture in progress; there is always one.
+        steps: Steps completed so far.
+        timing: Completed batches on their way to the drain.
+        memory: Their memory snapshots; drained on its own.
+        recording: Whether completed steps are published; the queues keep draining when it is switched off.
+        identity: Who this process is; replaced when torch.distributed or CUDA say more.
+        on_publish: Called after each publication on the training thread; wakes the drain and never blocks.
+        on_fault: Called with a kind and the error when something of ours failed; must not raise.
+        pid: The process that records; forked children publish nothing.
+    """
+
+    __slots__ = (
+        "active",
+        "identity",
+        "memory",
+        "on_fault",
+        "on_publish",
+        "pid",
+        "recording",
+        "steps",
+        "timing",
+    )
+
+    def __init__(self, identity: Identity | None = None, capacity: int = 2048) -> None:
+        self.active = StepCapture()
+        self.steps = 0
+        self.timing: Channel[StepTimeBatch] = Channel(capacity)
+        self.memory: Channel[StepMemory] = Channel(capacity)
+        self.recording = True
+        self.identity = identity or Identity()
+        self.on_publish: Callable[[], None] | None = None
+        self.on_fault: Callable[[str, BaseException], None] | None = None
+        self.pid = os.getpid()
+
+    def fault(self, kind: str, error: BaseException) -> None:
+        """Report a failure of ours.
+
+        Args:
+            kind: What was being done, for instance `forward`.
+            error: What was raised.
+        """
+        if self.on_fault is not None:
+            self.on_fault(kind, error)
+
+    def complete(self, capture: StepCapture, end_ns: int, start_ns: int | None = None) -> StepCapture:
+        """Detach a capture, number it and publish it; harmless on one already detached.
+
+        Args:
+            capture: The capture to complete.
+            end_ns: Where the step ends, monotonic.
+            start_ns: Where it starts, if earlier than its first region; None = at its first region.
+
+        Returns:
+            The capture that is active from now on.
+        """
+        if capture.detached:
+            return self.active
+        capture.detached = True
+        fresh = self.active = StepCapture()
+        if not self.recording or os.getpid() != self.pid:
+            return fresh
+        self.steps = step = self.steps + 1
+        regions, identity = capture.regions, self.identity
+        if start_ns is None:
+            start_ns = min((region[1] for region in regions), default=end_ns)
+        self.timing.put(
+            StepTimeBatch(
+                step,
+                start_ns,
+                end_ns,
+                regions,
+                capture.microbatches,
+                capture.samples,
+                capture.tokens,
+                capture.warmup or step == 1,
+                identity,
+            )
+        )
+        if capture.memory is not None:
+            self.memory.put(StepMemory(step, *capture.memory, identity))
+        if self.on_publish is not None:
+            self.on_publish()
+        return fresh
+
+    def abort(self, capture: StepCapture) -> StepCapture:
+        """Detach a capture and discard it; the counter does not move; harmless on one already detached.
+
+        Args:
+            capture: The capture to discard.
+
+        Returns:
+            The capture that is active from now on.
+        """
+        if not capture.detached:
+            capture.detached = True
+            self.active = StepCapture()
+        return self.active
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+_current: list[Recorder] = []
+
+
+def use_recorder(recorder: Recorder | None) -> None:
+    """Choose the recorder that `complete_step_capture` and `abort_step_capture` act on.
+
+    Args:
+        recorder: The process's recorder, or None for none.
+    """
+    _current[:] = [] if recorder is None else [recorder]
+
+
+def complete_step_capture(capture: StepCapture | None = None) -> None:
+    """Complete the step in progress: number it and publish its timing and its final memory snapshot.
+
+    Args:
+        capture: The capture to complete, so that a late caller can't end a later one; None = the active one.
+    """
+    for recorder in _current:
+        recorder.complete(capture or recorder.active, monotonic_ns())
+
+
+def abort_step_capture(capture: StepCapture | None = None) -> None:
+    """Discard the step in progress; the step counter does not move.
+
+    Args:
+        capture: The capture to discard, so that a late caller can't discard a later one; None = the active one.
+    """
+    for recorder in _current:
+        recorder.abort(capture or recorder.active)
