@@ -1,4 +1,4 @@
-"""The tables of a run, column by column with type, unit and meaning; the one source of segments, views and docs."""
+"""The tables of a run, column by column with type, unit and meaning; segments, views and docs follow it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,129 @@
+"""The views of a run: `raw.<table>` over its segments, and the public ones of `schema/*.sql` over those."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from stepmeter.store.schema import META, TABLES, Column, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from duckdb import DuckDBPyConnection
+
+STORAGE_VERSION: Final = "v1.0.0"
+"""Format of `run.duckdb`, so that DuckDB clients of any 1.x or 2.x version open it."""
+
+PUBLIC_VIEWS: Final = ("steps", "step_phases", "spans", "metrics", "histograms", "resources", "meta")
+"""The public views in the order in which they build on one another; each is a file of `schema/`."""
+
+_SCHEMA_DIR: Final = Path(__file__).parent / "schema"
+
+
+def literal(text: str) -> str:
+    """Quote a string for SQL.
+
+    Args:
+        text: Any string.
+
+    Returns:
+        The SQL literal.
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
+def raw_view(table: Table, files: Sequence[str]) -> str:
+    """The statement that defines `raw.<table>` over Parquet files.
+
+    Args:
+        table: The table.
+        files: Glob patterns or escaped paths; with none of them the view has no rows.
+
+    Returns:
+        A `CREATE OR REPLACE VIEW` statement.
+    """
+    if not files:
+        columns = ", ".join(f'NULL::{column.type} AS "{column.name}"' for column in table.columns)
+        return f"CREATE OR REPLACE VIEW raw.{table.name} AS SELECT {columns} WHERE false"
+    names = ", ".join(f'"{name}"' for name in table.column_names)
+    sources = ", ".join(literal(file) for file in files)
+    return (
+        f"CREATE OR REPLACE VIEW raw.{table.name} AS SELECT {names} "  # noqa: S608 - ours, and quoted
+        f"FROM read_parquet([{sources}], hive_partitioning = false)"
+    )
+
+
+def public_view(name: str) -> str:
+    """The statement that defines a public view.
+
+    Args:
+        name: One of `PUBLIC_VIEWS`.
+
+    Returns:
+        Its `CREATE VIEW` statement, without the comments.
+    """
+    return _script(name).partition(";")[0]
+
+
+def segments_pattern(run: Path, table: Table) -> str:
+    """The glob pattern that matches every segment of a table, wherever the run's own path leads.
+
+    Args:
+        run: The run directory.
+        table: The table.
+
+    Returns:
+        An absolute pattern.
+    """
+    return f"{glob.escape(str(run.absolute()))}/data/{table.name}/*/*/*.parquet"
+
+
+def write_catalog(run: Path, file: Path) -> None:
+    """Write the DuckDB file of views over a run's segments, with a comment on every view and column.
+
+    Args:
+        run: The run directory, which has at least one segment for every table.
+        file: Where to write; it must not exist and must be called `run.duckdb`.
+    """
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH {literal(str(file))} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
+        connection.execute("USE run; BEGIN; CREATE SCHEMA raw")
+        for table in TABLES:
+            connection.execute(raw_view(table, [segments_pattern(run, table)]))
+            _comment(connection, f"raw.{table.name}", table.comment, table.columns)
+        for name in PUBLIC_VIEWS:
+            connection.execute(_script(name))
+            for statement in _inherited_comments(connection, name):
+                connection.execute(statement)
+        connection.execute("COMMIT")
+
+
+def _script(name: str) -> str:
+    return (_SCHEMA_DIR / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def _comment(connection: DuckDBPyConnection, view: str, comment: str, columns: Sequence[Column]) -> None:
+    connection.execute(f"COMMENT ON VIEW {view} IS {literal(comment)}")
+    for column in columns:
+        connection.execute(f'COMMENT ON COLUMN {view}."{column.name}" IS {literal(column.comment)}')
+
+
+def _inherited_comments(connection: DuckDBPyConnection, view: str) -> Iterator[str]:
+    """A column that its file says nothing about means what the raw column of that name means."""
+    known = _raw_comments(view)
+    silent = connection.execute(
+        "SELECT column_name FROM duckdb_columns() "
+        "WHERE schema_name = 'main' AND database_name = 'run' AND table_name = ? AND comment IS NULL",
+        [view],
+    ).fetchall()
+    for (column,) in silent:
+        yield f'COMMENT ON COLUMN {view}."{column}" IS {literal(known[column])}'
+
+
+def _raw_comments(view: str) -> dict[str, str]:
+    own_last = sorted(TABLES, key=lambda table: (table.name == view, table is not META))
+    return {column.name: column.comment for table in own_last for column in table.columns}
