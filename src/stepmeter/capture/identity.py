@@ -13,11 +13,9 @@ _RANK: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 # SLURM_NTASKS is set in a batch script that starts a single process too; the step's count only by srun.
 _WORLD_SIZE: Final = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_RANK: Final = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-_LOCAL  # SLURM_NTASKS is set in a batch script that starts a single process too; the step's count only by srun.
-_WORLD_SIZE: Final = (
+_LOCAL_WORLD_SIZE: Final = (
     "LOCAL_WORLD_SIZE",
     "SLURM_STEP_TASKS_PER_NODE",
-    "SLURM_NTASKS_PER_NODE",
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     "MPI_LOCALNRANKS",
 )

@@ -14,6 +14,10 @@ Region = tuple[int, int, int, Any]
 """(phase index, start, end on the monotonic clock in ns, the device timer's pending pair or None)."""
 
 
+Batch = tuple[int, int | None, int | None]
+"""(loader id, samples, tokens) of a fetched batch."""
+
+
 class StepTimeBatch(NamedTuple):
     """The timing of one completed step; a tuple, since a frozen dataclass costs five times as much to make.
 
@@ -63,21 +67,17 @@ class StepCapture:
 
     Attributes:
         regions: Timed regions, appended as they close.
-        microbatches: Batches fetched so far.
-        samples: Samples so far, None once a batch did not show them.
-        tokens: Tokens so far, None once a batch did not show them.
+        batches: (loader id, samples, tokens) of each fetched batch; None for what a batch did not show.
         warmup: Whether this step compiled or initialised something.
         memory: The latest (hw_id, peak allocated, peak reserved) in bytes, or None.
         detached: Whether it has been completed or aborted.
     """
 
-    __slots__ = ("detached", "memory", "microbatches", "regions", "samples", "tokens", "warmup")
+    __slots__ = ("batches", "detached", "memory", "regions", "warmup")
 
     def __init__(self) -> None:
         self.regions: list[Region] = []
-        self.microbatches = 0
-        self.samples: int | None = None
-        self.tokens: int | None = None
+        self.batches: list[Batch] = []
         self.warmup = False
         self.memory: tuple[str | None, int, int] | None = None
         self.detached = False
@@ -91,18 +91,6 @@ class StepCapture:
             peak_reserved_bytes: Peak of what the caching allocator held since the step began.
         """
         self.memory = (hw_id, peak_allocated_bytes, peak_reserved_bytes)
-
-    def add_batch(self, samples: int | None, tokens: int | None) -> None:
-        """Count one fetched batch.
-
-        Args:
-            samples: Samples in it, None when it does not show them.
-            tokens: Tokens in it, None when it does not show them.
-        """
-        first = self.microbatches == 0
-        self.microbatches += 1
-        self.samples = samples if first else _sum(self.samples, samples)
-        self.tokens = tokens if first else _sum(self.tokens, tokens)
 
 
 class Recorder:
@@ -171,7 +159,7 @@ class Recorder:
         if not self.recording or os.getpid() != self.pid:
             return fresh
         self.steps = step = self.steps + 1
-        regions, identity = capture.regions, self.identity
+        regions, batches, identity = capture.regions, capture.batches, self.identity
         if start_ns is None:
             start_ns = min((region[1] for region in regions), default=end_ns)
         self.timing.put(
@@ -180,9 +168,9 @@ class Recorder:
                 start_ns,
                 end_ns,
                 regions,
-                capture.microbatches,
-                capture.samples,
-                capture.tokens,
+                len(batches),
+                _total([batch[1] for batch in batches]),
+                _total([batch[2] for batch in batches]),
                 capture.warmup or step == 1,
                 identity,
             )
@@ -208,8 +196,10 @@ class Recorder:
         return self.active
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
+def _total(counts: list[int | None]) -> int | None:
+    """Their sum; None when there are none or one of them is not known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 _current: list[Recorder] = []
