@@ -32,10 +32,20 @@ class Attribute:
 
 
 STEP: Final = Attribute(
-    "stepmeter.step", "int", "Number of the step in its process; the first is 1.", "{step}", "step", required=True
+    "stepmeter.step",
+    "int",
+    "Number of the step in its process; the first is 1.",
+    "{step}",
+    "step",
+    required=True,
 )
 ATTEMPT: Final = Attribute(
-    "stepmeter.attempt", "int", "Which start of the run this is; the first is 0.", "", "attempt", required=True
+    "stepmeter.attempt",
+    "int",
+    "Which start of the run this is; the first is 0.",
+    "",
+    "attempt",
+    required=True,
 )
 RANK: Final = Attribute("stepmeter.rank", "int", "Global rank.", "", "rank", required=True)
 LOCAL_RANK: Final = Attribute("stepmeter.local_rank", "int", "Rank within its node.", "", "local_rank")
@@ -56,9 +66,7 @@ TRACED_CPU: Final = Attribute(
     "traced_cpu_ns",
     required=True,
 )
-TRACED_GPU: Final = Attribute(
-    "stepmeter.traced.gpu_ns", "int", "The same on the device clock.", "ns", "traced_gpu_ns"
-)
+TRACED_GPU: Final = Attribute("stepmeter.traced.gpu_ns", "int", "The same on the device clock.", "ns", "traced_gpu_ns")
 DEVICE_START: Final = Attribute(
     "stepmeter.device.start_ns", "int", "Start of the step's device work, Unix time.", "ns", "device_start_ns"
 )
@@ -86,7 +94,11 @@ PEAK_RESERVED: Final = Attribute(
     "peak_reserved_bytes",
 )
 WARMUP: Final = Attribute(
-    "stepmeter.warmup", "boolean", "The step compiled, initialised or was the first of its process.", "", "warmup"
+    "stepmeter.warmup",
+    "boolean",
+    "The step compiled, initialised or was the first of its process.",
+    "",
+    "warmup",
 )
 PHASE: Final = Attribute("stepmeter.phase", "string", "Phase of a child of a step.", "", None, required=True)
 PHASE_GPU: Final = Attribute("stepmeter.gpu_ns", "int", "Duration of a region on the device clock.", "ns")

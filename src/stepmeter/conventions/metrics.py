@@ -7,9 +7,10 @@ from typing import Final, Literal
 
 Instrument = Literal["counter", "gauge", "histogram"]
 
-DURATION_BOUNDS_S: Final = tuple(
-    mantissa * 10.0**exponent for exponent in range(-4, 2) for mantissa in (1.0, 1.5, 2.5, 4.0, 6.5)
-) + (100.0,)
+DURATION_BOUNDS_S: Final = (
+    *(mantissa * 10.0**exponent for exponent in range(-4, 2) for mantissa in (1.0, 1.5, 2.5, 4.0, 6.5)),
+    100.0,
+)
 """Bucket bounds of the duration histograms, 0.1 ms to 100 s, five a decade, in seconds."""
 
 
@@ -61,7 +62,11 @@ MEMORY_PEAK: Final = Metric(
     ("rank", "run", "hw.id", "kind"),
 )
 DROPPED: Final = Metric(
-    "stepmeter.dropped", "counter", "{item}", "What was lost on the way: `kind` says what and why.", ("rank", "run", "kind")
+    "stepmeter.dropped",
+    "counter",
+    "{item}",
+    "What was lost on the way: `kind` says what and why.",
+    ("rank", "run", "kind"),
 )
 SELF_CPU_TIME: Final = Metric(
     "stepmeter.self.cpu_time", "counter", "s", "CPU time that stepmeter's own threads took in this process."

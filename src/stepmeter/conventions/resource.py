@@ -40,7 +40,10 @@ ALLOCATOR_CONFIG: Final = Attribute(
     "stepmeter.allocator.config", "string", "The allocator's configuration as given in the environment."
 )
 ALLOCATOR_MEMORY_FRACTION: Final = Attribute(
-    "stepmeter.allocator.memory_fraction", "double", "Share of the device memory that this process may take.", "1"
+    "stepmeter.allocator.memory_fraction",
+    "double",
+    "Share of the device memory that this process may take.",
+    "1",
 )
 TORCH_VERSION: Final = Attribute("stepmeter.torch.version", "string", "Version of torch that is installed.")
 CUDA_VERSION: Final = Attribute("stepmeter.cuda.version", "string", "CUDA version that torch was built for.")

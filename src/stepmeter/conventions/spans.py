@@ -35,7 +35,9 @@ class SpanKind:
 
 STEP_SPAN: Final = SpanKind("step", "One completed step of one rank.", STEP_ATTRIBUTES)
 RUN_SPAN: Final = SpanKind(
-    "run", "Start or end of a run: a short span at each, never one that stays open.", (ATTEMPT, OUTCOME, EXIT_CODE)
+    "run",
+    "Start or end of a run: a short span at each, never one that stays open.",
+    (ATTEMPT, OUTCOME, EXIT_CODE),
 )
 PHASE_SPANS: Final = tuple(
     SpanKind(phase, f"One region of `{phase}`, a child of its step.", (PHASE, STEP, PHASE_GPU)) for phase in PHASES

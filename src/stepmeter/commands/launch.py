@@ -1,0 +1,191 @@
+"""How `stepmeter run` starts processes, and how it ends them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from stepmeter.capture.run import new_run_id
+from stepmeter.conventions import environment
+from stepmeter.errors import StepmeterError
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_DRAIN_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """A collector process of ours.
+
+    Attributes:
+        process: The process.
+        grpc: Where it takes OTLP over gRPC, `host:port`.
+        run_id: The run it was started for.
+        run_name: Its name.
+        run_dir: Its directory.
+        log: What it says, as a file.
+    """
+
+    process: subprocess.Popen[bytes]
+    grpc: str
+    run_id: str
+    run_name: str
+    run_dir: Path
+    log: IO[bytes]
+
+
+def start_collector(directory: Path, name: str, environ: Mapping[str, str]) -> Collector:
+    """Start a collector on free loopback ports and wait until it is ready.
+
+    It leads a session of its own, so that Ctrl-C does not reach it, and ends when our end of its stdin closes, so
+    that it never outlives us.
+
+    Args:
+        directory: Directory of runs.
+        name: Name of the run.
+        environ: The environment, for a run id that a launcher has set.
+
+    Returns:
+        The collector.
+
+    Raises:
+        StepmeterError: It did not start.
+    """
+    run_id = environ.get(environment.RUN_ID) or new_run_id()
+    listen = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json", "--until-stdin-closes"]
+    command = [sys.executable, "-m", "stepmeter.cli", "collect", "--dir", str(directory), *listen]
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - read when the collector has ended
+    process = subprocess.Popen(
+        [*command, "--run", run_id, "--run-name", name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        start_new_session=True,
+    )
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    line = process.stdout.readline()
+    try:
+        ready = json.loads(line)
+        return Collector(process, ready["grpc"], run_id, name, Path(ready["run_dir"]), log)
+    except (ValueError, KeyError, TypeError):
+        process.kill()
+        process.wait()
+        raise StepmeterError(f"the collector did not start: {_last_line(log)}") from None
+
+
+def stop_collector(collector: Collector) -> None:
+    """Let a collector write down what it has, and wait for it.
+
+    Args:
+        collector: The collector.
+    """
+    process = collector.process
+    assert process.stdin is not None  # noqa: S101 - for the type checker
+    process.stdin.close()
+    try:
+        process.wait(_DRAIN_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        print(
+            f"stepmeter: the collector took over {_DRAIN_LIMIT_S:.0f} s to end and was killed",
+            file=sys.stderr,
+        )
+        return
+    if process.returncode != 0:
+        print(f"stepmeter: the collector failed: {_last_line(collector.log)}", file=sys.stderr)
+
+
+def instrumented(environ: Mapping[str, str], collector: Collector | None = None) -> dict[str, str]:
+    """The environment in which a command is instrumented without a change to it.
+
+    Args:
+        environ: The environment to start from.
+        collector: Where telemetry goes; None leaves the endpoint to the user's own settings.
+
+    Returns:
+        A new environment: OpenTelemetry's auto-instrumentation on PYTHONPATH, ours chosen as its distribution.
+    """
+    made = dict(environ)
+    made["PYTHONPATH"] = os.pathsep.join([_auto_instrumentation(), *filter(None, [environ.get("PYTHONPATH")])])
+    made.setdefault("OTEL_PYTHON_DISTRO", "stepmeter")
+    made.setdefault("OTEL_PYTHON_CONFIGURATOR", "stepmeter")
+    if collector is not None:
+        made[environment.RUN_ID] = collector.run_id
+        made[environment.RUN_NAME] = collector.run_name
+        made["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://{collector.grpc}"
+        made["OTEL_EXPORTER_OTLP_PROTOCOL"] = "grpc"
+        for signal_name in ("TRACES", "METRICS"):
+            made[f"OTEL_{signal_name}_EXPORTER"] = _with_otlp(environ.get(f"OTEL_{signal_name}_EXPORTER", ""))
+            for suffix in ("ENDPOINT", "PROTOCOL", "HEADERS", "INSECURE"):
+                made.pop(f"OTEL_EXPORTER_OTLP_{signal_name}_{suffix}", None)
+        made.pop("OTEL_EXPORTER_OTLP_HEADERS", None)
+    return made
+
+
+def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a command to its end and pass signals on to it.
+
+    A signal from the terminal has reached the command already, since it is of our process group; only one that was
+    sent to us alone is passed on.
+
+    Args:
+        command: Program and arguments.
+        environ: Its environment.
+
+    Returns:
+        Its exit code; 128 + n when signal n ended it.
+    """
+    waited_for = {*_PASSED_ON, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
+    try:
+        process = subprocess.Popen(
+            command,
+            env=dict(environ),
+            # this process has one thread, and the command must not inherit the blocked signals
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),  # noqa: PLW1509
+        )
+        while process.poll() is None:
+            received = signal.sigwaitinfo(waited_for)
+            if received.si_signo != signal.SIGCHLD and not _from_terminal(received):
+                process.send_signal(received.si_signo)
+    finally:
+        # a Ctrl-C that came while the command was ending must not interrupt the verdict
+        while signal.sigtimedwait(waited_for, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _from_terminal(received: signal.struct_siginfo) -> bool:
+    return received.si_pid == 0
+
+
+def _auto_instrumentation() -> str:
+    """The folder whose sitecustomize starts OpenTelemetry's auto-instrumentation."""
+    spec = importlib.util.find_spec("opentelemetry.instrumentation.auto_instrumentation")
+    if spec is None or spec.origin is None:
+        raise StepmeterError(
+            "opentelemetry-instrumentation is not installed; `pip install --force-reinstall stepmeter`"
+        )
+    return str(Path(spec.origin).parent)
+
+
+def _with_otlp(exporters: str) -> str:
+    names = [name.strip() for name in exporters.split(",") if name.strip() not in ("", "none")]
+    return ",".join(names if "otlp" in names else [*names, "otlp"])
+
+
+def _last_line(log: IO[bytes]) -> str:
+    log.seek(0)
+    lines = log.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("stepmeter: ") if lines else "it said nothing"

@@ -1,0 +1,122 @@
+"""`stepmeter run`: a collector, the instrumented command, and the verdict."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from stepmeter.conventions import environment
+from stepmeter.errors import StepmeterError, UsageError
+
+SUMMARY = "run a training command under stepmeter and print where its time went"
+EXAMPLE = "stepmeter run train.py --epochs 3\n  stepmeter run --name big -- torchrun --nproc-per-node=2 train.py"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments.
+
+    Args:
+        parser: The subcommand's parser.
+    """
+    parser.usage = "stepmeter run [--dir D] [--name N] [--quiet] [--no-collector] [--] CMD [ARG ...]"
+    parser.add_argument("--dir", help="directory of runs (default: $STEPMETER_DIR or ./stepmeter-runs)")
+    parser.add_argument("--name", help="name of the run (default: the script's name)")
+    parser.add_argument("--quiet", action="store_true", help="no verdict on stderr; files are written all the same")
+    parser.add_argument(
+        "--no-collector",
+        action="store_true",
+        help="send to the configured OTLP endpoint only; no store, no verdict",
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="a .py file or any command, with its arguments")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run the command.
+
+    Args:
+        arguments: Those declared by `configure`.
+
+    Returns:
+        The command's own exit code; 128 + n when signal n ended it.
+
+    Raises:
+        UsageError: There is no such command or script.
+    """
+    from stepmeter.commands import launch
+
+    command = resolve(arguments.command)
+    environ = dict(os.environ)
+    if environment.is_true(environ, environment.DISABLED) or environment.is_true(environ, "OTEL_SDK_DISABLED"):
+        return launch.run_command(command, environ)
+    if arguments.no_collector:
+        return launch.run_command(command, launch.instrumented(environ))
+    directory = Path(arguments.dir or environ.get(environment.DIR) or environment.DEFAULT_DIR)
+    name = arguments.name or default_name(arguments.command)
+    try:
+        collector = launch.start_collector(directory, name, environ)
+    except StepmeterError as error:
+        print(f"stepmeter: {error}; the command runs without telemetry", file=sys.stderr)
+        return launch.run_command(command, environ)
+    try:
+        code = launch.run_command(command, launch.instrumented(environ, collector))
+    finally:
+        launch.stop_collector(collector)
+    _report(collector.run_dir, quiet=arguments.quiet)
+    return code
+
+
+def resolve(words: Sequence[str]) -> list[str]:
+    """Turn what was typed into a command line.
+
+    Args:
+        words: The command as typed, a leading `--` included or not.
+
+    Returns:
+        The command with its program's full path; a `.py` file runs with this Python.
+
+    Raises:
+        UsageError: Nothing was typed, or there is no such script or program.
+    """
+    command = list(words[1:] if words[:1] == ["--"] else words)
+    if not command:
+        raise UsageError("no command to run; for example `stepmeter run train.py`")
+    program = command[0]
+    if program.endswith(".py"):
+        if not Path(program).is_file():
+            raise UsageError(f"no script {program!r} in {Path.cwd()}; give the path of an existing .py file")
+        return [sys.executable, *command]
+    found = shutil.which(program)
+    if found is None:
+        raise UsageError(f"no program {program!r} on PATH; give a .py file or a command that the shell would find")
+    return [found, *command[1:]]
+
+
+def default_name(words: Sequence[str]) -> str:
+    """Name a run after what it runs.
+
+    Args:
+        words: The command as typed.
+
+    Returns:
+        The first script's name without its ending, else the program's name.
+    """
+    command = [word for word in words if word != "--"]
+    script = next((word for word in command if word.endswith(".py")), command[0])
+    return Path(script).stem
+
+
+def _report(run_dir: Path, *, quiet: bool) -> None:
+    from stepmeter.report.summary import write_files
+    from stepmeter.report.text import render
+
+    try:
+        summary = write_files(run_dir)
+    except StepmeterError as error:
+        print(f"stepmeter: no verdict: {error}", file=sys.stderr)
+        return
+    if not quiet:
+        print(render(summary), file=sys.stderr)

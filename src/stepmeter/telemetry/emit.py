@@ -1,0 +1,227 @@
+"""From captures to spans and metrics, with explicit times, on the drain thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+
+import stepmeter
+from stepmeter.capture.clock import ClockAnchor
+from stepmeter.capture.facts import StepFacts
+from stepmeter.capture.identity import Identity
+from stepmeter.capture.step import StepMemory, StepTimeBatch
+from stepmeter.conventions import SCHEMA_URL, SCOPE_NAME, attributes, metrics, phases, spans
+from stepmeter.telemetry.aggregate import Aggregator
+from stepmeter.units import seconds
+
+SCOPE = InstrumentationScope(SCOPE_NAME, stepmeter.__version__, SCHEMA_URL)
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_SPAN_ID_MASK = (1 << 64) - 1
+_CHILD_STRIDE = 0x9E3779B97F4A7C15  # odd, so that children of one step never share an id
+_PHASE_KEYS = {
+    phase: tuple(attributes.phase_attribute(phase, suffix).key for suffix in ("cpu_ns", "gpu_ns", "count"))
+    for phase in phases.PHASES
+}
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose telemetry it is.
+
+    Attributes:
+        resource: The resource of every span and metric.
+        run_id: Identity of the run; part of every trace id, so that ranks share a step's trace.
+        run_name: Name of the run; an attribute of data points, so that a dashboard can choose one.
+        anchor: Places monotonic times on the wall axis.
+    """
+
+    resource: Resource
+    run_id: str
+    run_name: str
+    anchor: ClockAnchor
+
+
+def step_spans(
+    batch: StepTimeBatch, facts: StepFacts, memory: StepMemory | None, origin: Origin, *, children: bool
+) -> list[ReadableSpan]:
+    """The span of a step and, on request, one child for each of its regions.
+
+    Args:
+        batch: The completed step.
+        facts: What its regions add up to.
+        memory: Its allocator peaks, or None.
+        origin: Whose it is.
+        children: Whether to make the phase spans.
+
+    Returns:
+        The step span, then its children.
+    """
+    context = _step_context(origin.run_id, batch)
+    facts_of_step = _facts_of(batch, facts, memory, origin)
+    step = _span(spans.STEP_SPAN.name, context, origin, (batch.start_ns, batch.end_ns), facts_of_step)
+    if not children:
+        return [step]
+    return [step, *(_phase_span(index, batch, context, origin) for index in range(len(batch.regions)))]
+
+
+def run_span(identity: Identity, origin: Origin, at_ns: int, outcome: str) -> ReadableSpan:
+    """A short span that marks the start or the end of a run.
+
+    Args:
+        identity: Which attempt and rank.
+        origin: Whose it is.
+        at_ns: When, monotonic.
+        outcome: `started`, `completed`, `failed` or `interrupted`.
+
+    Returns:
+        The span; all ranks' are in one trace.
+    """
+    digest = blake2b(f"{origin.run_id}\0{identity.attempt}\0run".encode(), digest_size=16).digest()
+    own = blake2b(f"{outcome}\0{identity.rank}".encode(), key=digest, digest_size=8).digest()
+    context = _context(int.from_bytes(digest, "big"), int.from_bytes(own, "big"))
+    facts: dict[str, Value] = {
+        attributes.ATTEMPT.key: identity.attempt,
+        attributes.RANK.key: identity.rank,
+        attributes.OUTCOME.key: outcome,
+    }
+    return _span(spans.RUN_SPAN.name, context, origin, (at_ns, at_ns), facts)
+
+
+def record_step(
+    batch: StepTimeBatch, facts: StepFacts, memory: StepMemory | None, run_name: str, into: Aggregator
+) -> None:
+    """Add a step to the metrics.
+
+    Args:
+        batch: The completed step.
+        facts: What its regions add up to.
+        memory: Its allocator peaks, or None.
+        run_name: Name of the run.
+        into: The process's series.
+    """
+    base = point_attributes(batch.identity, run_name)
+    into.add(metrics.STEPS, base, 1)
+    if batch.samples is not None:
+        into.add(metrics.SAMPLES, base, batch.samples)
+    if batch.tokens is not None:
+        into.add(metrics.TOKENS, base, batch.tokens)
+    _record_clock("cpu", facts, base, into)
+    if facts.traced_gpu_ns is not None:
+        _record_clock("gpu", facts, base, into)
+    if memory is not None:
+        hw_id = (("hw.id", memory.hw_id),) if memory.hw_id else ()
+        into.gauge(metrics.MEMORY_PEAK, (*base, *hw_id, ("kind", "allocated")), memory.peak_allocated_bytes)
+        into.gauge(metrics.MEMORY_PEAK, (*base, *hw_id, ("kind", "reserved")), memory.peak_reserved_bytes)
+
+
+def point_attributes(identity: Identity, run_name: str) -> tuple[tuple[str, str | int], ...]:
+    """The attributes that every data point of ours carries.
+
+    Args:
+        identity: Who measured.
+        run_name: Name of the run.
+
+    Returns:
+        Pairs of key and value.
+    """
+    return (("rank", identity.rank), ("run", run_name))
+
+
+def _record_clock(clock: str, facts: StepFacts, base: tuple[tuple[str, str | int], ...], into: Aggregator) -> None:
+    traced_ns = facts.traced_cpu_ns if clock == "cpu" else facts.traced_gpu_ns
+    input_wait_ns = 0
+    for phase, measured in facts.phases.items():
+        duration_ns = measured.cpu_ns if clock == "cpu" else measured.gpu_ns
+        if duration_ns is None:
+            continue
+        if phase == phases.INPUT_WAIT:
+            input_wait_ns = duration_ns
+        series = (*base, ("clock", clock), ("phase", phase))
+        into.distribution(metrics.PHASE_DURATION, series).record(seconds(duration_ns))
+    if traced_ns is not None:
+        series = (*base, ("clock", clock))
+        into.distribution(metrics.STEP_DURATION, series).record(seconds(traced_ns + input_wait_ns))
+
+
+def _facts_of(batch: StepTimeBatch, facts: StepFacts, memory: StepMemory | None, origin: Origin) -> dict[str, Value]:
+    identity = batch.identity
+    known: dict[str, Value | None] = {
+        attributes.STEP.key: batch.step,
+        attributes.ATTEMPT.key: identity.attempt,
+        attributes.RANK.key: identity.rank,
+        attributes.LOCAL_RANK.key: identity.local_rank,
+        attributes.NODE_RANK.key: identity.node_rank,
+        attributes.WORLD_SIZE.key: identity.world_size,
+        attributes.STRATEGY.key: identity.strategy,
+        attributes.HW_ID.key: identity.hw_id,
+        attributes.MICROBATCHES.key: batch.microbatches,
+        attributes.SAMPLES.key: batch.samples,
+        attributes.TOKENS.key: batch.tokens,
+        attributes.TRACED_CPU.key: facts.traced_cpu_ns,
+        attributes.TRACED_GPU.key: facts.traced_gpu_ns,
+        attributes.DEVICE_START.key: _unix_ns(facts.device_start_ns, origin),
+        attributes.DEVICE_END.key: _unix_ns(facts.device_end_ns, origin),
+        attributes.WARMUP.key: batch.warmup or None,
+    }
+    if memory is not None:
+        known[attributes.PEAK_ALLOCATED.key] = memory.peak_allocated_bytes
+        known[attributes.PEAK_RESERVED.key] = memory.peak_reserved_bytes
+    for phase, measured in facts.phases.items():
+        cpu_key, gpu_key, count_key = _PHASE_KEYS[phase]
+        known[cpu_key] = measured.cpu_ns
+        known[gpu_key] = measured.gpu_ns
+        known[count_key] = measured.count
+    return {key: value for key, value in known.items() if value is not None}
+
+
+def _unix_ns(monotonic_ns: int | None, origin: Origin) -> int | None:
+    return None if monotonic_ns is None else origin.anchor.unix_ns_of(monotonic_ns)
+
+
+def _phase_span(index: int, batch: StepTimeBatch, parent: SpanContext, origin: Origin) -> ReadableSpan:
+    phase_index, start_ns, end_ns, _ = batch.regions[index]
+    phase = phases.PHASES[phase_index]
+    context = _context(parent.trace_id, (parent.span_id + (index + 1) * _CHILD_STRIDE) & _SPAN_ID_MASK or 1)
+    facts: dict[str, Value] = {attributes.PHASE.key: phase, attributes.STEP.key: batch.step}
+    return _span(phase, context, origin, (start_ns, end_ns), facts, parent)
+
+
+def _span(
+    name: str,
+    context: SpanContext,
+    origin: Origin,
+    times_ns: tuple[int, int],
+    facts: Mapping[str, Value],
+    parent: SpanContext | None = None,
+) -> ReadableSpan:
+    return ReadableSpan(
+        name=name,
+        context=context,
+        parent=parent,
+        resource=origin.resource,
+        attributes=facts,
+        kind=SpanKind.INTERNAL,
+        start_time=origin.anchor.unix_ns_of(times_ns[0]),
+        end_time=origin.anchor.unix_ns_of(times_ns[1]),
+        instrumentation_scope=SCOPE,
+    )
+
+
+def _step_context(run_id: str, batch: StepTimeBatch) -> SpanContext:
+    """Ranks agree on a step's trace without a word between them; a batch sent twice is the same span."""
+    identity = batch.identity
+    trace = blake2b(f"{run_id}\0{identity.attempt}\0{batch.step}".encode(), digest_size=16).digest()
+    span = blake2b(identity.rank.to_bytes(8, "big"), key=trace, digest_size=8).digest()
+    return _context(int.from_bytes(trace, "big"), int.from_bytes(span, "big"))
+
+
+def _context(trace_id: int, span_id: int) -> SpanContext:
+    return SpanContext(trace_id, span_id or 1, is_remote=False, trace_flags=_SAMPLED)

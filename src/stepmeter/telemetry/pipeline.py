@@ -1,0 +1,164 @@
+"""The always-on way from the recorder to the user's exporters: one drain thread, one sender a destination.
+
+It passes by the user's sampler and id generator, which must not decide over facts. Everything that takes time (the
+resource, NVML, the exporters) happens on the drain thread; the training thread only starts it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from opentelemetry import metrics as metrics_api
+from opentelemetry import trace as trace_api
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+
+from stepmeter.capture.clock import ClockAnchor, monotonic_ns
+from stepmeter.capture.facts import step_facts
+from stepmeter.capture.run import ensure_run_id
+from stepmeter.capture.step import Recorder, StepMemory, StepTimeBatch
+from stepmeter.conventions import environment, metrics
+from stepmeter.telemetry import emit
+from stepmeter.telemetry.aggregate import Aggregator
+from stepmeter.telemetry.budget import budget_from_environ
+from stepmeter.telemetry.exporters import metric_exporters, protect, span_exporters
+from stepmeter.telemetry.guard import Guard
+from stepmeter.telemetry.resource import step_resource
+from stepmeter.telemetry.sender import Sender, close_all
+
+_POLL_S = 0.05
+_EXPORT_INTERVAL_S = 1.0
+_SPANS_PER_REQUEST = 512
+_SPANS_WAITING = 32_768
+_METRICS_WAITING = 8
+
+
+class Pipeline:
+    """Drains one recorder.
+
+    Args:
+        recorder: Where the training thread publishes.
+        anchor: The process's clock anchor.
+        guard: Takes what fails, counts what is lost.
+        outcome: Says at the end how the program went.
+    """
+
+    def __init__(self, recorder: Recorder, anchor: ClockAnchor, guard: Guard, outcome: Callable[[], str]) -> None:
+        self._recorder = recorder
+        self._anchor = anchor
+        self._guard = guard
+        self._outcome = outcome
+        self._aggregator = Aggregator(anchor.unix_ns)
+        self._budget = budget_from_environ(os.environ)
+        self._spans: list[ReadableSpan] = []
+        self._memory: dict[int, StepMemory] = {}
+        self._closing = threading.Event()
+        self._deadline_s = float("inf")
+        self._span_senders: list[Sender] = []
+        self._metric_senders: list[Sender] = []
+        self._undelivered = 0
+        self._thread = threading.Thread(target=self._run, name="stepmeter-drain", daemon=True)
+
+    def start(self) -> None:
+        """Start the drain thread."""
+        self._thread.start()
+
+    def close(self, deadline_s: float) -> int:
+        """Drain, send what waits and end the threads.
+
+        Args:
+            deadline_s: On `time.monotonic()`; nothing is waited for beyond it.
+
+        Returns:
+            Spans and metric requests that were not delivered.
+        """
+        self._deadline_s = deadline_s
+        self._closing.set()
+        self._thread.join(max(0.0, deadline_s - time.monotonic()))
+        return self._undelivered
+
+    def _run(self) -> None:
+        origin = None
+        with self._guard.over("setting up telemetry"):
+            origin = self._set_up()
+        if origin is None:
+            return
+        self._spans.append(emit.run_span(self._recorder.identity, origin, self._anchor.monotonic_ns, "started"))
+        next_export_s = time.monotonic()
+        while not self._closing.wait(_POLL_S):
+            self._drain(origin)
+            if time.monotonic() >= next_export_s:
+                next_export_s = time.monotonic() + _EXPORT_INTERVAL_S
+                self._export(origin)
+        self._finish(origin)
+
+    def _set_up(self) -> emit.Origin:
+        tracer_provider, meter_provider = trace_api.get_tracer_provider(), metrics_api.get_meter_provider()
+        for exporter in span_exporters(tracer_provider):
+            protect(exporter, self._guard)
+            self._span_senders.append(Sender(exporter.export, "span", _SPANS_WAITING, self._guard))
+        for exporter in metric_exporters(meter_provider):
+            protect(exporter, self._guard)
+            self._metric_senders.append(Sender(exporter.export, "metrics", _METRICS_WAITING, self._guard))
+        configured = tracer_provider.resource if isinstance(tracer_provider, TracerProvider) else None
+        if configured is None and isinstance(meter_provider, MeterProvider):
+            configured = meter_provider._sdk_config.resource  # noqa: SLF001 - no public way
+        run_id = ensure_run_id(os.environ)
+        resource = step_resource(configured, self._anchor)
+        return emit.Origin(resource, run_id, os.environ.get(environment.RUN_NAME, run_id), self._anchor)
+
+    def _drain(self, origin: emit.Origin) -> None:
+        # timing before memory: a step's snapshot is published before its timing, so it is there by now
+        batches = self._recorder.timing.drain()
+        for memory in self._recorder.memory.drain():
+            self._memory[memory.step] = memory
+        for batch in batches:
+            with self._guard.over("turning a step into telemetry"):
+                self._emit(batch, self._memory.pop(batch.step, None), origin)
+        if len(self._spans) >= _SPANS_PER_REQUEST:
+            self._send_spans()
+
+    def _emit(self, batch: StepTimeBatch, memory: StepMemory | None, origin: emit.Origin) -> None:
+        facts = step_facts(batch)
+        children = self._budget.take(len(batch.regions), batch.end_ns)
+        self._spans.extend(emit.step_spans(batch, facts, memory, origin, children=children))
+        emit.record_step(batch, facts, memory, origin.run_name, self._aggregator)
+
+    def _export(self, origin: emit.Origin) -> None:
+        self._send_spans()
+        if not self._metric_senders:
+            return
+        with self._guard.over("collecting metrics"):
+            data = self._collect(origin)
+            for sender in self._metric_senders:
+                sender.put(data, 1)
+
+    def _send_spans(self) -> None:
+        spans, self._spans = self._spans, []
+        for start in range(0, len(spans), _SPANS_PER_REQUEST):
+            request = spans[start : start + _SPANS_PER_REQUEST]
+            for sender in self._span_senders:
+                sender.put(request, len(request))
+
+    def _collect(self, origin: emit.Origin) -> Any:
+        base = emit.point_attributes(self._recorder.identity, origin.run_name)
+        losses = self._guard.losses()
+        losses["step: queue full"] = self._recorder.timing.dropped
+        losses["memory: queue full"] = self._recorder.memory.dropped
+        for kind, count in losses.items():
+            if count:
+                self._aggregator.set_total(metrics.DROPPED, (*base, ("kind", kind)), count)
+        senders = (*self._span_senders, *self._metric_senders)
+        own_s = time.thread_time() + sum(sender.cpu_time_s for sender in senders)
+        self._aggregator.set_total(metrics.SELF_CPU_TIME, base, own_s)
+        return self._aggregator.collect(self._anchor.unix_ns_of(monotonic_ns()), origin.resource, emit.SCOPE)
+
+    def _finish(self, origin: emit.Origin) -> None:
+        self._drain(origin)
+        self._spans.append(emit.run_span(self._recorder.identity, origin, monotonic_ns(), self._outcome()))
+        self._export(origin)
+        self._undelivered = close_all([*self._span_senders, *self._metric_senders], self._deadline_s)

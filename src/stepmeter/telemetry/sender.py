@@ -1,0 +1,115 @@
+"""One thread and one bounded queue for each destination, so that a dead one holds back nobody."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stepmeter.telemetry.guard import Guard
+
+_MAX_ATTEMPTS = 5
+_RETRY_DELAY_S = 0.5
+
+
+class Sender:
+    """Hands payloads to one exporter, in order.
+
+    Args:
+        export: The exporter's `export`.
+        item: What a payload consists of, for the loss count: `span` or `metrics`.
+        capacity: Items that may wait; a payload that does not fit is dropped and counted.
+        guard: Where losses are counted.
+    """
+
+    def __init__(self, export: Callable[[Any], Any], item: str, capacity: int, guard: Guard) -> None:
+        self._export = export
+        self._item = item
+        self._capacity = capacity
+        self._guard = guard
+        self._queue: deque[tuple[Any, int]] = deque()
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"stepmeter-send-{item}", daemon=True)
+        self.cpu_time_s = 0.0
+        self._thread.start()
+
+    def put(self, payload: Any, items: int) -> None:
+        """Queue a payload.
+
+        Args:
+            payload: What the exporter takes.
+            items: How many items it holds.
+        """
+        with self._changed:
+            if self._waiting and self._waiting + items > self._capacity:
+                self._guard.lost(f"{self._item}: destination too slow", items)
+                return
+            self._waiting += items
+            self._queue.append((payload, items))
+            self._changed.notify()
+
+    def begin_close(self) -> None:
+        """Let the thread end once the queue is empty; a payload that fails from now on is not tried again."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify()
+
+    def join(self, deadline_s: float) -> int:
+        """Wait for the thread.
+
+        Args:
+            deadline_s: On `time.monotonic()`.
+
+        Returns:
+            Items that were not delivered by then.
+        """
+        self._thread.join(max(0.0, deadline_s - time.monotonic()))
+        with self._changed:
+            undelivered = self._waiting
+        self._guard.lost(f"{self._item}: not delivered at exit", undelivered)
+        return undelivered
+
+    def _run(self) -> None:
+        while (entry := self._next()) is not None:
+            payload, items = entry
+            with self._guard.over("sending telemetry"):
+                if not self._deliver(payload):
+                    self._guard.lost(f"{self._item}: destination refused", items)
+            with self._changed:
+                self._waiting -= items
+            self.cpu_time_s = time.thread_time()
+
+    def _next(self) -> tuple[Any, int] | None:
+        with self._changed:
+            while not self._queue:
+                if self._closing.is_set():
+                    return None
+                self._changed.wait()
+            return self._queue.popleft()
+
+    def _deliver(self, payload: Any) -> bool:
+        for attempt in range(_MAX_ATTEMPTS):
+            if getattr(self._export(payload), "name", "SUCCESS") == "SUCCESS":
+                return True
+            if self._closing.wait(_RETRY_DELAY_S * 2**attempt):
+                return False
+        return False
+
+
+def close_all(senders: Sequence[Sender], deadline_s: float) -> int:
+    """Close several senders within one deadline.
+
+    Args:
+        senders: The senders.
+        deadline_s: On `time.monotonic()`.
+
+    Returns:
+        Items that were not delivered, of all of them.
+    """
+    for sender in senders:
+        sender.begin_close()
+    return sum(sender.join(deadline_s) for sender in senders)
