@@ -6,7 +6,6 @@ import glob
 import os
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ import duckdb
 from stepmeter.conventions import environment
 from stepmeter.errors import RunNotFoundError, StoreError, StoreVersionError
 from stepmeter.store.catalog import PUBLIC_VIEWS, literal, public_view, raw_view
+from stepmeter.store.query import Answer, one_line, read_answer, require_query
 from stepmeter.store.schema import STORE_VERSION, TABLES
 from stepmeter.store.segments import CATALOG_FILE, RUN_FILE, list_runs, read_identity
 
@@ -29,19 +29,6 @@ Cursor = tuple[tuple[str, str, str], ...]
 """The newest segment of each table and collector; equal cursors mean equal data."""
 
 _SHOWN_RUNS: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a query gave.
-
-    Attributes:
-        columns: Names of the columns, in order.
-        rows: The rows as tuples.
-    """
-
-    columns: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
 
 
 def find_run(reference: str | Path, directory: Path | None = None) -> Path:
@@ -87,13 +74,9 @@ def open_run(path: Path) -> RunReader:
     try:
         identity = read_identity(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise RunNotFoundError(
-            f'"{path}" is not a run: it has no {RUN_FILE}; name a directory that has one'
-        ) from None
+        raise RunNotFoundError(f'"{path}" is not a run: it has no {RUN_FILE}; name a directory that has one') from None
     except (ValueError, OSError) as error:
-        raise StoreError(
-            f"{path / RUN_FILE}: not readable ({error}); restore it or collect the run again"
-        ) from None
+        raise StoreError(f"{path / RUN_FILE}: not readable ({error}); restore it or collect the run again") from None
     if identity.store_version > STORE_VERSION:
         raise StoreVersionError(
             f"{path}: store version {identity.store_version}, this stepmeter reads up to {STORE_VERSION}; "
@@ -194,9 +177,7 @@ class Snapshot:
         Raises:
             StoreError: The statement is wrong or the data can't be read.
         """
-        rows: list[tuple[Any, ...]] = self._ask(
-            lambda connection: connection.execute(sql, list(parameters)).fetchall()
-        )
+        rows: list[tuple[Any, ...]] = self._ask(lambda connection: connection.execute(sql, list(parameters)).fetchall())
         return rows
 
     def columns(self, sql: str, parameters: Sequence[object] = ()) -> dict[str, np.ndarray[Any, Any]]:
@@ -208,8 +189,8 @@ class Snapshot:
 
         Returns:
             For each column an array, in the order of the rows. A column with nulls is a
-            `numpy.ma.MaskedArray` that masks them (its type stays that of the column: integers stay integers), one without is a
-            plain array.
+            `numpy.ma.MaskedArray` that masks them (its type stays that of the column: integers stay
+            integers), one without is a plain array.
 
         Raises:
             StoreError: The statement is wrong or the data can't be read.
@@ -231,8 +212,8 @@ class Snapshot:
         Raises:
             StoreError: The query is wrong, is more than one, or would write.
         """
-        _require_query(sql)
-        answer: Answer = self._ask(lambda connection: _answer(connection.execute(sql)))
+        require_query(sql)
+        answer: Answer = self._ask(lambda connection: read_answer(connection.execute(sql)))
         return answer
 
     def _ask(self, ask: Callable[[duckdb.DuckDBPyConnection], Any]) -> Any:
@@ -244,19 +225,6 @@ class Snapshot:
                 return self._reader._run(self._files, ask)  # noqa: SLF001 - as above
         except duckdb.Error as error:
             raise StoreError(f"{self._reader.path}: {one_line(error)}") from error
-
-
-def one_line(error: BaseException) -> str:
-    """Fold DuckDB's message into one line.
-
-    Args:
-        error: What DuckDB raised.
-
-    Returns:
-        Its message without the excerpt of the query, or all of it when there is none.
-    """
-    message = str(error).partition("\n\nLINE ")[0]
-    return " ".join(message.split())
 
 
 def _connect(path: Path) -> duckdb.DuckDBPyConnection:
@@ -289,32 +257,6 @@ def _entries(directory: str | Path) -> list[str]:
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         return sorted(entry.path for entry in entries)
     return []
-
-
-def _answer(result: duckdb.DuckDBPyConnection) -> Answer:
-    return Answer(tuple(column[0] for column in result.description or ()), result.fetchall())
-
-
-def _require_query(sql: str) -> None:
-    try:
-        statements = duckdb.extract_statements(sql)
-    except duckdb.Error as error:
-        raise StoreError(one_line(error)) from error
-    if len(statements) != 1:
-        raise StoreError(f"found {len(statements)} statements, expected one query")
-    kind = statements[0].type
-    if kind == duckdb.StatementType.EXPLAIN:
-        _require_query(_explained(statements[0].query))
-    elif kind != duckdb.StatementType.SELECT:
-        raise StoreError(f"found a statement that is no query ({kind.name}); a run is read-only: use SELECT")
-
-
-def _explained(sql: str) -> str:
-    """What an EXPLAIN explains: with ANALYZE it would be carried out."""
-    rest = sql.strip()[len("EXPLAIN") :].strip()
-    if rest.startswith("("):
-        rest = rest.partition(")")[2].strip()
-    return rest[len("ANALYZE") :] if rest[: len("ANALYZE")].upper() == "ANALYZE" else rest
 
 
 def _not_found(reference: str, directory: Path, names: list[str]) -> str:

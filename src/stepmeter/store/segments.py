@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 RUN_FILE: Final = "run.json"
 CATALOG_FILE: Final = "run.duckdb"
 NO_COLLECTOR: Final = "none"
-"""Collector of the segments that every run starts with: no rows, or those of `meta`."""
+"""Collector of the segments that every run starts with: they have no rows, but for `meta`."""
 
 _SAFE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _LOCK_FILE: Final = ".lock"
@@ -67,7 +67,7 @@ def safe_name(name: str) -> str:
 
 
 def create_run(directory: Path, run_id: str, run_name: str | None) -> Path:
-    """Make the directory of a run, or find it when it is there.
+    """Make the directory of a run, or find it when it is there, with first segments and `run.duckdb`.
 
     Args:
         directory: Where runs live; made when it does not exist.
@@ -80,20 +80,54 @@ def create_run(directory: Path, run_id: str, run_name: str | None) -> Path:
     Raises:
         OSError: The directory can't be written.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    with _locked(directory / _LOCK_FILE):
-        run = _existing(directory, run_id)
-        if run is None:
-            identity = RunIdentity(STORE_VERSION, run_id, run_name or None, time.time_ns())
-            run = _make(directory, identity, safe_name(run_name or run_id))
-        if not (run / CATALOG_FILE).exists():
-            _publish_catalog(run)
+    run = claim_run(directory, run_id, run_name)
+    complete_run(run)
     return run
 
 
-def write_segment(
-    run: Path, table: Table, rows: Sequence[tuple[Any, ...]], collector: str, number: int
-) -> Path:
+def claim_run(directory: Path, run_id: str, run_name: str | None) -> Path:
+    """Make the directory of a run, or find it, at once; our readers see an empty run from here on.
+
+    Args:
+        directory: Where runs live; made when it does not exist.
+        run_id: Identity of the run.
+        run_name: Name for people, or None.
+
+    Returns:
+        The run directory, for `complete_run`.
+
+    Raises:
+        OSError: The directory can't be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with _locked(directory / _LOCK_FILE):
+        run = next((run for run, identity in list_runs(directory) if identity.run_id == run_id), None)
+        if run is not None:
+            return run
+        identity = RunIdentity(STORE_VERSION, run_id, run_name or None, time.time_ns())
+        return _make(directory, identity, safe_name(run_name or run_id))
+
+
+def complete_run(run: Path) -> None:
+    """Write what a claimed run still lacks: a first segment of each table and `run.duckdb`.
+
+    Args:
+        run: The run directory.
+
+    Raises:
+        OSError: The directory can't be written.
+    """
+    if (run / CATALOG_FILE).exists():
+        return
+    with _locked(run / _LOCK_FILE):
+        identity = read_identity(run)
+        for table in TABLES:
+            write_segment(run, table, _first_rows(table, identity), NO_COLLECTOR, 0)
+        if not (run / CATALOG_FILE).exists():
+            _publish_catalog(run)
+
+
+def write_segment(run: Path, table: Table, rows: Sequence[tuple[Any, ...]], collector: str, number: int) -> Path:
     """Write rows as one segment, durably; readers see all of it or nothing.
 
     Args:
@@ -164,18 +198,15 @@ def _locked(file: Path) -> Iterator[None]:
         yield
 
 
-def _existing(directory: Path, run_id: str) -> Path | None:
-    return next((run for run, identity in list_runs(directory) if identity.run_id == run_id), None)
-
-
 def _make(directory: Path, identity: RunIdentity, name: str) -> Path:
-    """Build the run beside and rename it, so that it is there whole or not at all."""
+    """Build the run beside and rename it, so that it never lacks its identity."""
     building = directory / f".new-{uuid.uuid4().hex}"
     building.mkdir()
     try:
         (building / RUN_FILE).write_text(json.dumps(asdict(identity), indent=2) + "\n", encoding="utf-8")
+        _sync(building / RUN_FILE)
         for table in TABLES:
-            write_segment(building, table, _first_rows(table, identity), NO_COLLECTOR, 0)
+            (building / "data" / table.name).mkdir(parents=True)
         return _rename_to_free_name(building, directory, name)
     finally:
         shutil.rmtree(building, ignore_errors=True)
