@@ -1,0 +1,174 @@
+"""Steps in round numbers, as model rows and as rows of table `steps`: the same run both ways."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from stepmeter.analysis.step_time.model import (
+    RankIdentity,
+    RankProgress,
+    StepTimeRepositorySnapshot,
+    StepTimeSourceCursor,
+    StepTimeSourceRow,
+)
+from stepmeter.store import schema, segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+BASE = {"input_wait": 5.0, "h2d": 5.0, "forward": 30.0, "backward": 45.0, "optimizer": 10.0, "traced": 95.0}
+"""Milliseconds of a step of 100 ms, of which 5 are residual."""
+
+EPOCH_NS = 1_700_000_000_000_000_000
+JITTER_KEYS = {"optimizer": "optimizer_step", "traced": "traced_step_time"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of one rank; a phase without an entry was not measured."""
+
+    rank: int
+    step: int
+    cpu_ms: Mapping[str, float]
+    gpu_ms: Mapping[str, float] = field(default_factory=dict)
+    end_ns: int = 0
+    warmup: bool = False
+    attempt: int = 0
+
+
+@dataclass
+class RunBuilder:
+    """Builds a run rank by rank; steps follow one another without a gap of time."""
+
+    strategy: str | None = "ddp"
+    gpu: bool = False
+    world_size: int | None = None
+    steps: list[Step] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def rank(
+        self,
+        rank: int,
+        numbers: Iterable[int],
+        *,
+        change: Callable[[int, dict[str, float]], dict[str, float | None]] | None = None,
+        jitter: float = 0.0,
+        seed: int = 7,
+        attempt: int = 0,
+        warmup: int = 0,
+        **phases: float | None,
+    ) -> RunBuilder:
+        """Add steps of one rank: `BASE` with some phases changed, or absent where None."""
+        end_ns = EPOCH_NS
+        for position, number in enumerate(numbers):
+            values: dict[str, float | None] = {**BASE, **phases}
+            if change is not None:
+                values |= change(number, dict(values))
+            present = {
+                name: value * (1 + jitter * _noise(seed, rank, number, name))
+                for name, value in values.items()
+                if value is not None
+            }
+            cpu = {name: 2 * value for name, value in present.items()} if self.gpu else present
+            end_ns += round((cpu.get("input_wait", 0.0) + cpu.get("traced", 0.0)) * 1e6)
+            self.steps.append(Step(rank, number, cpu, present if self.gpu else {}, end_ns, position < warmup, attempt))
+        return self
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks that have steps."""
+        return sorted({step.rank for step in self.steps})
+
+    @property
+    def promised(self) -> int:
+        """The world size that every step carries."""
+        return self.world_size or len(self.ranks)
+
+    def lose_gpu(self, rank: int, number: int, phase: str) -> None:
+        """Take away one device time."""
+        for index, step in enumerate(self.steps):
+            if (step.rank, step.step) == (rank, number):
+                self.steps[index] = replace(step, gpu_ms={k: v for k, v in step.gpu_ms.items() if k != phase})
+
+    def snapshot(self) -> StepTimeRepositorySnapshot:
+        """The run as the repository would give it."""
+        by_rank = {rank: [step for step in self.steps if step.rank == rank] for rank in self.ranks}
+        return StepTimeRepositorySnapshot(
+            rows=tuple(_source_row(step) for step in self.steps),
+            global_ranks=tuple(sorted({*by_rank, *range(self.promised)})),
+            identities={rank: RankIdentity(rank, rank, 0, "worker-0", self.promised) for rank in by_rank},
+            cursor=StepTimeSourceCursor(0, len(self.steps)),
+            training_strategy=self.strategy,
+            progress={rank: _progress(steps) for rank, steps in by_rank.items()},
+            dropped=self.dropped,
+            attempts=1,
+        )
+
+    def write(self, directory: Path, run_id: str = "0123456789abcdef", name: str | None = "scenario") -> Path:
+        """The run as a store on disk."""
+        run = segments.create_run(directory, run_id, name)
+        segments.write_segment(run, schema.STEPS, [self._table_row(step, run_id) for step in self.steps], "local-0", 1)
+        if self.dropped:
+            points = [_drop_point(run_id, kind, count) for kind, count in self.dropped.items()]
+            segments.write_segment(run, schema.METRIC_POINTS, points, "local-0", 1)
+        return run
+
+    def _table_row(self, step: Step, run_id: str) -> tuple[object, ...]:
+        values: dict[str, object] = {
+            "run_id": run_id,
+            "step": step.step,
+            "attempt": step.attempt,
+            "rank": step.rank,
+            "local_rank": step.rank,
+            "node_rank": 0,
+            "world_size": self.promised,
+            "strategy": self.strategy,
+            "warmup": step.warmup,
+            "host": "worker-0",
+            "start_ns": step.end_ns
+            - round((step.cpu_ms.get("input_wait", 0.0) + step.cpu_ms.get("traced", 0.0)) * 1e6),
+            "end_ns": step.end_ns,
+            "trace_id": f"{step.attempt * 1_000_000 + step.step:032x}",
+            "span_id": f"{step.rank * 1_000_000 + step.step:016x}",
+            "resource_id": f"resource-{step.rank}",
+            "attributes": "{}",
+        }
+        for clock, times in (("cpu", step.cpu_ms), ("gpu", step.gpu_ms)):
+            values |= {f"{name}_{clock}_ns": round(ms * 1e6) for name, ms in times.items()}
+        return tuple(values.get(name) for name in schema.STEPS.column_names)
+
+
+def _noise(seed: int, rank: int, number: int, name: str) -> float:
+    return random.Random(f"{seed}:{rank}:{number}:{JITTER_KEYS.get(name, name)}").uniform(-1, 1)
+
+
+def _source_row(step: Step) -> StepTimeSourceRow:
+    names = [name for name in BASE if name in step.cpu_ms or name in step.gpu_ms]
+    pairs = {name: (step.cpu_ms.get(name), step.gpu_ms.get(name)) for name in names}
+    return StepTimeSourceRow(step.end_ns, step.rank, step.step, pairs, step.warmup)
+
+
+def _progress(steps: list[Step]) -> RankProgress:
+    numbers = [step.step for step in steps]
+    return RankProgress(len(steps), min(numbers), max(numbers), EPOCH_NS, max(step.end_ns for step in steps))
+
+
+def _drop_point(run_id: str, kind: str, count: int) -> tuple[object, ...]:
+    values: dict[str, object] = {
+        "run_id": run_id,
+        "metric": "stepmeter.dropped",
+        "unit": "{item}",
+        "kind": "sum",
+        "temporality": "cumulative",
+        "is_monotonic": True,
+        "time_ns": EPOCH_NS,
+        "rank": 0,
+        "flags": 0,
+        "int_value": count,
+        "resource_id": "resource-0",
+        "attributes": f'{{"kind": "{kind}"}}',
+    }
+    return tuple(values.get(name) for name in schema.METRIC_POINTS.column_names)
