@@ -1,0 +1,135 @@
+import time
+
+import pytest
+from opentelemetry import metrics as metrics_api
+from opentelemetry import trace as trace_api
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import TracerProvider, sampling
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.telemetry.builders import ANCHOR, step
+
+from stepmeter.capture.identity import Identity
+from stepmeter.capture.step import Recorder, StepMemory
+from stepmeter.telemetry.guard import Guard
+from stepmeter.telemetry.pipeline import Pipeline
+
+
+class Metrics(MetricExporter):
+    def __init__(self):
+        super().__init__()
+        self.taken = []
+
+    def export(self, metrics_data, timeout_millis=10_000, **kwargs):
+        self.taken.append(metrics_data)
+        return MetricExportResult.SUCCESS
+
+    def shutdown(self, timeout_millis=30_000, **kwargs):
+        pass
+
+    def force_flush(self, timeout_millis=10_000):
+        return True
+
+    def latest(self, name):
+        (resource_metrics,) = self.taken[-1].resource_metrics
+        found = {metric.name: metric.data.data_points for metric in resource_metrics.scope_metrics[0].metrics}
+        return found[name]
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    """A user's own providers, whose sampler drops everything, and where their exporters put what they get."""
+    spans, metrics = InMemorySpanExporter(), Metrics()
+    tracers = TracerProvider(sampler=sampling.ALWAYS_OFF, shutdown_on_exit=False)
+    tracers.add_span_processor(BatchSpanProcessor(spans))
+    reader = PeriodicExportingMetricReader(metrics, export_interval_millis=1e9)
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    monkeypatch.setattr(trace_api, "get_tracer_provider", lambda: tracers)
+    monkeypatch.setattr(metrics_api, "get_meter_provider", lambda: meters)
+    monkeypatch.setenv("STEPMETER_RUN_ID", "run-1")
+    monkeypatch.setenv("STEPMETER_RUN_NAME", "demo")
+    yield spans, metrics
+    tracers.shutdown()
+    meters.shutdown()
+
+
+def drained(recorder, guard=None):
+    pipeline = Pipeline(recorder, ANCHOR, guard or Guard(strict=False), lambda: "completed")
+    pipeline.start()
+    assert pipeline.close(time.monotonic() + 20) == 0
+
+
+def named(spans, name):
+    return [span for span in spans.get_finished_spans() if span.name == name]
+
+
+def test_every_step_arrives_past_the_users_sampler(backend):
+    """All steps reach the user's exporters although the user's sampler drops all spans."""
+    spans, metrics = backend
+    recorder = Recorder(capacity=5000)
+    for number in range(1, 3001):
+        recorder.timing.put(step(number))
+    drained(recorder)
+
+    assert list(range(1, 3001)) == [span.attributes["stepmeter.step"] for span in named(spans, "step")]
+    assert metrics.latest("stepmeter.steps")[0].value == 3000
+
+
+def test_run_is_marked_by_two_short_spans(backend):
+    """A run has a span at its start and one at its end with the outcome."""
+    spans, _ = backend
+    recorder = Recorder()
+    recorder.timing.put(step(1))
+    drained(recorder)
+
+    assert [span.attributes["stepmeter.outcome"] for span in named(spans, "run")] == ["started", "completed"]
+
+
+def test_drops_are_counted_in_the_metrics(backend):
+    """What a full queue dropped is a counter that reaches the backend."""
+    _, metrics = backend
+    recorder = Recorder(capacity=10)
+    for number in range(1, 16):
+        recorder.timing.put(step(number))
+    drained(recorder)
+
+    (dropped,) = metrics.latest("stepmeter.dropped")
+    assert (dropped.value, dropped.attributes["kind"]) == (5, "step: queue full")
+
+
+def test_memory_joins_its_step(backend):
+    """A memory snapshot is found again on the span of its step."""
+    spans, _ = backend
+    recorder = Recorder()
+    recorder.memory.put(StepMemory(1, None, 1000, 2000, Identity()))
+    recorder.timing.put(step(1))
+    recorder.timing.put(step(2))
+    drained(recorder)
+
+    assert [span.attributes.get("stepmeter.memory.peak_allocated") for span in named(spans, "step")] == [1000, None]
+
+
+def test_own_cost_is_reported(backend):
+    """The CPU time of our own threads is a metric in seconds."""
+    _, metrics = backend
+    recorder = Recorder()
+    recorder.timing.put(step(1))
+    drained(recorder)
+
+    (point,) = metrics.latest("stepmeter.self.cpu_time")
+    assert point.value > 0
+
+
+def test_one_bad_step_spares_the_others(backend, capfd):
+    """A step that can't be turned into telemetry is counted and said once, and the others arrive."""
+    spans, metrics = backend
+    recorder = Recorder()
+    for item in (step(1), "no step at all", "nor this", step(2)):
+        recorder.timing.put(item)
+    drained(recorder)
+
+    assert [span.attributes["stepmeter.step"] for span in named(spans, "step")] == [1, 2]
+    (dropped,) = metrics.latest("stepmeter.dropped")
+    assert dropped.value == 2
+    assert capfd.readouterr().err.count("\n") == 1
