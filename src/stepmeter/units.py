@@ -41,8 +41,10 @@ def format_duration(duration_s: float) -> str:
         duration_s: A duration in seconds, 0 or more.
 
     Returns:
-        For instance `1.50 ms`, `42.0 s`, `3 min 20 s`, `2 h 05 min`.
+        For instance `0 s`, `1.50 ms`, `42.0 s`, `3 min 20 s`, `2 h 05 min`.
     """
+    if duration_s == 0:
+        return "0 s"
     for below, factor, unit in _TIME_STEPS:
         if duration_s < below:
             return f"{_three_digits(duration_s * factor)} {unit}"

@@ -99,7 +99,10 @@ class RunBuilder:
         return StepTimeRepositorySnapshot(
             rows=tuple(_source_row(step) for step in self.steps),
             global_ranks=tuple(sorted({*by_rank, *range(self.promised)})),
-            identities={rank: RankIdentity(rank, rank, 0, "worker-0", self.promised) for rank in by_rank},
+            identities={
+                rank: RankIdentity(rank, rank, 0, "worker-0", self.promised, f"GPU-{rank}" if self.gpu else None)
+                for rank in by_rank
+            },
             cursor=StepTimeSourceCursor(0, len(self.steps)),
             training_strategy=self.strategy,
             progress={rank: _progress(steps) for rank, steps in by_rank.items()},
@@ -128,6 +131,7 @@ class RunBuilder:
             "strategy": self.strategy,
             "warmup": step.warmup,
             "host": "worker-0",
+            "hw_id": f"GPU-{step.rank}" if self.gpu else None,
             "start_ns": step.end_ns
             - round((step.cpu_ms.get("input_wait", 0.0) + step.cpu_ms.get("traced", 0.0)) * 1e6),
             "end_ns": step.end_ns,

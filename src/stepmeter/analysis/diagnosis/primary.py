@@ -1,0 +1,85 @@
+"""The one finding about performance that a run is summed up by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from stepmeter.analysis.diagnosis.model import Evidence, Severity
+
+if TYPE_CHECKING:
+    from stepmeter.analysis.diagnosis.model import Diagnosis, Issue
+
+EvidenceType = Literal[
+    "phase_share", "rank_comparison", "utilization_fallback", "no_clear_bottleneck", "insufficient_data"
+]
+
+INSUFFICIENT = frozenset({"NO_DATA", "WARMUP", "INCOMPLETE_DATA"})
+RANK_KINDS = frozenset({"SLOW_RANK", "RANK_SILENT", "BACKWARD_SKEW_HIDDEN"})
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryDiagnosis:
+    """What a run is summed up by.
+
+    Attributes:
+        kind: Stable name; that of the first step-time finding, or one of the two general ones.
+        status: The same for people.
+        severity: How much it matters.
+        section: Section that it comes from.
+        summary: Why, with numbers.
+        action: The first thing to try.
+        evidence_type: What kind of evidence there is.
+        evidence: The numbers.
+    """
+
+    kind: str
+    status: str
+    severity: Severity
+    section: str
+    summary: str
+    action: str
+    evidence_type: EvidenceType
+    evidence: Evidence = field(default_factory=dict)
+
+
+def primary_diagnosis(step_time: Diagnosis) -> PrimaryDiagnosis:
+    """Choose the finding that sums a run up.
+
+    Findings about health (memory, temperature) stay in their sections: a hot device is no answer to where the time
+    went.
+
+    Args:
+        step_time: The findings about step time.
+
+    Returns:
+        The first of them, or a general one where they are balanced or insufficient.
+    """
+    issue = step_time.primary
+    kind, status = _name(issue)
+    return PrimaryDiagnosis(
+        kind=kind,
+        status=status,
+        severity=issue.severity,
+        section="step_time",
+        summary=issue.summary,
+        action=issue.action,
+        evidence_type=_evidence_type(issue),
+        evidence=issue.evidence,
+    )
+
+
+def _name(issue: Issue) -> tuple[str, str]:
+    if issue.kind in INSUFFICIENT:
+        return "INSUFFICIENT_STEP_TIME_DATA", "INSUFFICIENT STEP TIME DATA"
+    if issue.kind == "BALANCED":
+        return "NO_CLEAR_PERFORMANCE_BOTTLENECK", "NO CLEAR PERFORMANCE BOTTLENECK"
+    return issue.kind, issue.status
+
+
+def _evidence_type(issue: Issue) -> EvidenceType:
+    if issue.kind in INSUFFICIENT or issue.kind == "INCOMPLETE_RECORD":
+        return "insufficient_data"
+    if issue.kind == "BALANCED":
+        return "no_clear_bottleneck"
+    return "rank_comparison" if issue.is_straggler or issue.kind in RANK_KINDS else "phase_share"

@@ -1,0 +1,205 @@
+"""The summary of a run: `final_summary.json`, and the verdict as text."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from stepmeter.analysis.diagnosis.model import Issue
+from stepmeter.analysis.diagnosis.primary import primary_diagnosis
+from stepmeter.analysis.step_time.pipeline import StepTimePipeline, StepTimeRequest
+from stepmeter.errors import StoreError
+from stepmeter.report import sections, text
+from stepmeter.store.reader import open_run
+
+if TYPE_CHECKING:
+    from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
+
+SUMMARY_VERSION: Final = "1.0"
+"""Moves with the keys and with the meaning of null; the golden file in tests/step_time holds both."""
+
+JSON_FILE: Final = "final_summary.json"
+TEXT_FILE: Final = "final_summary.txt"
+
+DEFAULT_WIDTH: Final = 100
+
+OTHER_SECTIONS: Final = (
+    ("system", "node_rank", "host and GPU readings"),
+    ("process", "global_rank", "process readings"),
+    ("step_memory", "global_rank", "peak memory of steps"),
+    ("energy", "global_rank", "energy readings"),
+)
+"""Sections without an analyzer: name, what their rows are numbered by, and what they would need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The summary of one run.
+
+    Attributes:
+        run: The run directory.
+        title: The run as a person knows it.
+        analysis: The step-time analysis.
+        document: What `final_summary.json` holds.
+    """
+
+    run: Path
+    title: str
+    analysis: StepTimeAnalysis
+    document: dict[str, Any]
+
+    def text(self, width: int = DEFAULT_WIDTH, *, color: bool = False) -> str:
+        """Write the verdict.
+
+        Args:
+            width: Columns.
+            color: Write for a terminal; otherwise plain ASCII.
+
+        Returns:
+            The text, ending in a newline.
+        """
+        return _text(self.title, self.analysis, width, color=color)
+
+    def json(self) -> str:
+        """Write the document, ending in a newline."""
+        return json.dumps(self.document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def summarize(run: Path, generated_at: datetime | None = None) -> Summary:
+    """Analyze a run, which may still be going on.
+
+    Args:
+        run: The run directory.
+        generated_at: When the summary is made; now when None.
+
+    Returns:
+        The summary. A run without steps has one too, whose finding is NO_DATA.
+
+    Raises:
+        RunNotFoundError: There is no run at this path.
+        StoreError: The run can't be read.
+    """
+    with open_run(run) as reader:
+        analysis = StepTimePipeline().run(StepTimeRequest(reader.snapshot(), "summary"))
+        return build(run, reader.run_id, reader.run_name, analysis, generated_at or datetime.now(timezone.utc))
+
+
+def build(run: Path, run_id: str, run_name: str | None, analysis: StepTimeAnalysis, generated_at: datetime) -> Summary:
+    """Project an analysis; nothing is read or judged here.
+
+    Args:
+        run: The run directory.
+        run_id: Identity of the run.
+        run_name: Its name for people, or None.
+        analysis: The step-time analysis of the summary profile.
+        generated_at: When the summary is made.
+
+    Returns:
+        The summary.
+    """
+    window = analysis.window
+    title = run_name or run_id
+    document: dict[str, Any] = {
+        "schema_version": SUMMARY_VERSION,
+        "generated_at": generated_at.isoformat(),
+        "duration_s": sections.finite(window.coverage.duration_s),
+        "meta": {
+            "run_id": run_id,
+            "run_name": run_name,
+            "mode": sections.run_mode(window),
+            "world_size": window.coverage.world_size,
+            "nodes_observed": sections.observed_nodes(window),
+            "gpus_observed": sections.observed_gpus(window),
+        },
+        "primary_diagnosis": sections.primary_json(primary_diagnosis(analysis.diagnosis)),
+    }
+    others = {
+        name: sections.empty_section(window, issue, index_by, text.issue_card(issue, DEFAULT_WIDTH))
+        for (name, issue), (_, index_by, _) in zip(_other_issues(analysis), OTHER_SECTIONS, strict=True)
+    }
+    document |= {
+        "system": others["system"],
+        "process": others["process"],
+        "step_time": sections.step_time_section(
+            window, analysis.diagnosis.issues, text.step_time_card(analysis, DEFAULT_WIDTH)
+        ),
+        "step_memory": others["step_memory"],
+        "energy": others["energy"],
+        "text": _text(title, analysis, DEFAULT_WIDTH, color=False),
+    }
+    return Summary(run, title, analysis, document)
+
+
+def write_files(run: Path, generated_at: datetime | None = None) -> Summary:
+    """Summarize a run and leave `final_summary.json` and `final_summary.txt` in its directory.
+
+    Args:
+        run: The run directory.
+        generated_at: When the summary is made; now when None.
+
+    Returns:
+        The summary.
+
+    Raises:
+        RunNotFoundError: There is no run at this path.
+        StoreError: The run can't be read, or its directory can't be written.
+    """
+    summary = summarize(run, generated_at)
+    for name, content in ((JSON_FILE, summary.json()), (TEXT_FILE, summary.text())):
+        try:
+            _replace(run / name, content)
+        except OSError as error:
+            raise StoreError(
+                f"{run / name}: not written ({error.strerror}); `stepmeter summary {run}` prints it"
+            ) from error
+    return summary
+
+
+def _replace(path: Path, content: str) -> None:
+    """Readers see the old file or the new one, never a part."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _text(title: str, analysis: StepTimeAnalysis, width: int, *, color: bool) -> str:
+    others = [(name.replace("_", " "), issue) for name, issue in _other_issues(analysis)]
+    return text.verdict_text(title, analysis, others, width=width, color=color)
+
+
+def _other_issues(analysis: StepTimeAnalysis) -> list[tuple[str, Issue]]:
+    without_gpu = bool(analysis.window.steps) and not sections.observed_gpus(analysis.window)
+    return [
+        (name, _no_gpu() if name == "step_memory" and without_gpu else _no_data(name, needs))
+        for name, _, needs in OTHER_SECTIONS
+    ]
+
+
+def _no_gpu() -> Issue:
+    return Issue(
+        kind="NO_GPU",
+        status="NO GPU",
+        severity="info",
+        summary="No rank worked on a GPU, so there is no device memory to judge.",
+        action="Nothing to do; device memory is judged where steps run on CUDA.",
+    )
+
+
+def _no_data(name: str, needs: str) -> Issue:
+    return Issue(
+        kind="NO_DATA",
+        status="NO DATA",
+        severity="info",
+        summary=f"This version judges step time only; the section on {name.replace('_', ' ')} is empty.",
+        action=f"Look at the {needs} with `stepmeter sql`, where there are any.",
+    )
