@@ -1,0 +1,57 @@
+"""Backward: `torch.autograd.backward`, which `Tensor.backward` looks up on each call."""
+
+from __future__ import annotations
+
+import functools
+from threading import get_ident
+from typing import Any
+
+import torch
+
+from stepmeter.capture.clock import monotonic_ns
+from stepmeter.instrumentation.boundary import Boundaries
+from stepmeter.instrumentation.patch import Patch
+
+
+def patches(boundaries: Boundaries) -> list[Patch]:
+    """The patch on backward.
+
+    Args:
+        boundaries: Where backward calls are told.
+
+    Returns:
+        The one patch.
+    """
+    return [Patch(torch.autograd, "backward", functools.partial(_timed, boundaries))]
+
+
+def _timed(boundaries: Boundaries, original: Any) -> Any:
+    is_compiling = torch.compiler.is_compiling
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or get_ident() != boundaries.owner or not begins():
+            return original(*args, **kwargs)
+        start_ns = monotonic_ns()
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            boundaries.backward_failed()
+            raise
+        ended(start_ns)
+        return result
+
+    def begins() -> bool:
+        try:
+            return boundaries.backward_begins()
+        except Exception as error:
+            boundaries.fault("backward", error)
+            return False
+
+    def ended(start_ns: int) -> None:
+        try:
+            boundaries.backward_ended(start_ns, monotonic_ns())
+        except Exception as error:
+            boundaries.fault("backward", error)
+
+    return backward

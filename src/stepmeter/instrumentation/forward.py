@@ -1,0 +1,110 @@
+"""Forward: calls of root modules, timed in the slot that `nn.Module.compile` also uses.
+
+Hooks on modules make torch take its slow path, show in checkpoints and break compiled regions; a replaced `__call__`
+makes torch.compile recompile. `_compiled_call_impl` does none of that: dynamo goes past it, pickles leave it out.
+"""
+
+from __future__ import annotations
+
+import weakref
+from threading import get_ident
+from typing import Any, Final
+
+import torch
+
+from stepmeter.capture.clock import monotonic_ns
+from stepmeter.instrumentation.boundary import Boundaries
+
+SLOT: Final = "_compiled_call_impl"
+_ABSENT: Final = object()
+
+
+class ForwardSlot:
+    """Stands in a module's slot and times its outermost calls.
+
+    Copies of a module must not run the original's weights: this object copies and pickles as None. It holds its
+    module weakly, so that `del model` frees memory as before.
+
+    Args:
+        module: The module.
+        boundaries: Where its calls are told.
+
+    Attributes:
+        called: Whether an outermost call with gradients has been seen.
+    """
+
+    __slots__ = ("_boundaries", "_compiled", "_module", "_previous", "called")
+
+    def __init__(self, module: torch.nn.Module, boundaries: Boundaries) -> None:
+        self._boundaries = boundaries
+        self._module = weakref.ref(module)
+        self._previous = module.__dict__.get(SLOT, _ABSENT)
+        self._compiled = None if self._previous is _ABSENT else self._previous
+        self.called = False
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the module as torch would, timed where it is an outermost call."""
+        module: Any = self._module()
+        call = self._compiled or module._call_impl  # noqa: SLF001 - what torch itself calls at this place
+        boundaries = self._boundaries
+        if _is_compiling() or not self._begins():
+            return call(*args, **kwargs)
+        grad = _is_grad_enabled()
+        start_ns = monotonic_ns()
+        try:
+            result = call(*args, **kwargs)
+        except BaseException:
+            boundaries.forward_failed()
+            raise
+        try:
+            boundaries.forward_ended(start_ns, monotonic_ns(), grad=grad, training=module.training)
+            self.called = self.called or grad
+        except Exception as error:
+            boundaries.fault("forward", error)
+        return result
+
+    def _begins(self) -> bool:
+        boundaries = self._boundaries
+        try:
+            return (get_ident() == boundaries.owner or boundaries.takes_over()) and boundaries.forward_begins()
+        except Exception as error:
+            boundaries.fault("forward", error)
+            return False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        return None
+
+    def __copy__(self) -> None:
+        return None
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+    def on(self) -> None:
+        """Take the slot."""
+        module = self._module()
+        if module is not None:
+            module.__dict__[SLOT] = self
+
+    def off(self) -> None:
+        """Leave the slot as it was, unless `module.compile()` has taken it meanwhile."""
+        module = self._module()
+        if module is None or module.__dict__.get(SLOT) is not self:
+            return
+        if self._previous is _ABSENT:
+            del module.__dict__[SLOT]
+        else:
+            module.__dict__[SLOT] = self._previous
+
+    def stands(self) -> bool:
+        """Whether it still is in the slot of a module that lives.
+
+        Returns:
+            False once the module is gone or `module.compile()` has taken the slot.
+        """
+        module = self._module()
+        return module is not None and module.__dict__.get(SLOT) is self
+
+
+_is_compiling = torch.compiler.is_compiling
+_is_grad_enabled = torch.is_grad_enabled

@@ -1,0 +1,113 @@
+"""Updates: torch's hooks around every `Optimizer.step`, and `GradScaler.step`, which may skip one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from stepmeter.capture.clock import monotonic_ns
+from stepmeter.instrumentation.boundary import Boundaries, reference
+from stepmeter.instrumentation.patch import Patch
+
+
+def patches(boundaries: Boundaries, parameters_added: Callable[[bool], None]) -> list[Patch | Hooks]:
+    """The patches on optimizers.
+
+    Args:
+        boundaries: Where updates are told.
+        parameters_added: Called when an optimizer gets parameters; True when it has just been made.
+
+    Returns:
+        The hooks on steps, one patch on scalers, two on the adding of parameters.
+    """
+    return [
+        Hooks(boundaries),
+        Patch(GradScaler, "step", functools.partial(_told_scaler_step, boundaries)),
+        Patch(Optimizer, "__init__", functools.partial(_told_after, boundaries, parameters_added, True)),  # noqa: FBT003 - the one argument
+        Patch(Optimizer, "add_param_group", functools.partial(_told_after, boundaries, parameters_added, False)),  # noqa: FBT003 - likewise
+    ]
+
+
+class Hooks:
+    """The two global hooks; they also reach optimizers that were made before us.
+
+    Args:
+        boundaries: Where updates are told.
+    """
+
+    __slots__ = ("_boundaries", "_handles")
+
+    def __init__(self, boundaries: Boundaries) -> None:
+        self._boundaries = boundaries
+        self._handles: list[Any] = []
+
+    def on(self) -> None:
+        """Register them."""
+        self._handles.append(register_optimizer_step_pre_hook(self._before))
+        self._handles.append(register_optimizer_step_post_hook(self._after))
+
+    def off(self) -> None:
+        """Remove them."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if get_ident() == self._boundaries.owner:
+            try:
+                self._boundaries.optimizer_begins(reference(optimizer))
+            except Exception as error:
+                self._boundaries.fault("optimizer", error)
+
+    def _after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if get_ident() == self._boundaries.owner:
+            try:
+                self._boundaries.optimizer_ended(reference(optimizer))
+            except Exception as error:
+                self._boundaries.fault("optimizer", error)
+
+
+def _told_scaler_step(boundaries: Boundaries, original: Any) -> Any:
+    @functools.wraps(original)
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if get_ident() != boundaries.owner:
+            return original(self, optimizer, *args, **kwargs)
+        begins(optimizer)
+        result = original(self, optimizer, *args, **kwargs)
+        ended(optimizer)
+        return result
+
+    def begins(optimizer: Any) -> None:
+        try:
+            boundaries.update_begins(reference(optimizer))
+        except Exception as error:
+            boundaries.fault("scaler", error)
+
+    def ended(optimizer: Any) -> None:
+        try:
+            stepped = reference(optimizer)
+            if not boundaries.has_stepped(stepped):  # no hook fires for a skipped update
+                boundaries.updated(stepped, monotonic_ns())
+        except Exception as error:
+            boundaries.fault("scaler", error)
+
+    return step
+
+
+def _told_after(boundaries: Boundaries, tell: Callable[[bool], None], made: bool, original: Any) -> Any:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        try:
+            tell(made)
+        except Exception as error:
+            boundaries.fault("roots", error)
+        return result
+
+    return call

@@ -1,0 +1,43 @@
+"""One replaced attribute, and its way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+_ABSENT: Final = object()
+
+
+class Patch:
+    """Replaces one attribute of a class or module.
+
+    Args:
+        owner: The class or module.
+        name: The attribute.
+        wrap: Makes the replacement from the original.
+    """
+
+    __slots__ = ("_original", "_replacement", "_wrap", "name", "owner")
+
+    def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        self.owner = owner
+        self.name = name
+        self._wrap = wrap
+        self._original: Any = _ABSENT
+        self._replacement: Any = _ABSENT
+
+    def on(self) -> None:
+        """Put the replacement in place."""
+        self._original = self.owner.__dict__.get(self.name, _ABSENT)
+        self._replacement = self._wrap(getattr(self.owner, self.name))
+        setattr(self.owner, self.name, self._replacement)
+
+    def off(self) -> None:
+        """Put the identical original back, unless someone has since put something of theirs over ours."""
+        if self._replacement is _ABSENT or self.owner.__dict__.get(self.name) is not self._replacement:
+            return
+        if self._original is _ABSENT:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self._original)
+        self._original = self._replacement = _ABSENT

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from tests.support.training import loader, loss_of, model, seen, update
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from stepmeter.capture.step import Recorder
+from stepmeter.instrumentation import boundary
+from stepmeter.instrumentation.instrumentor import hook_torch, install, uninstall
+
+PLACES = [
+    (DataLoader, "__iter__"),
+    (_BaseDataLoaderIter, "__next__"),
+    (torch.autograd, "backward"),
+    (GradScaler, "step"),
+    (Optimizer, "__init__"),
+    (Optimizer, "add_param_group"),
+]
+
+
+def standing():
+    from torch.optim import optimizer
+
+    hooks = [*optimizer._global_optimizer_pre_hooks.values(), *optimizer._global_optimizer_post_hooks.values()]
+    return [vars(owner)[name] for owner, name in PLACES], hooks
+
+
+def test_uninstall_restores_identical_objects():
+    """After uninstall every attribute is the object that it was, and no hook and no slot is left."""
+    before, hooks = standing()
+    net = model()
+    recorder = Recorder()
+    install(recorder)
+    install(recorder)
+    during, _ = standing()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for batch in loader(2):
+        update(net, optimizer, batch)
+    uninstall()
+    uninstall()
+    after, hooks_after = standing()
+    assert all(one is other for one, other in zip(before, after, strict=True))
+    assert not any(one is other for one, other in zip(before, during, strict=True))
+    assert hooks_after == hooks
+    assert not any("_compiled_call_impl" in module.__dict__ for module in net.modules())
+
+
+def test_all_or_nothing(monkeypatch):
+    """When one patch can't be made, none stays."""
+    from stepmeter.instrumentation import optimizer
+
+    def fail(self):
+        raise OSError("no hooks today")
+
+    monkeypatch.setattr(optimizer.Hooks, "on", fail)
+    before, _ = standing()
+    with pytest.raises(OSError, match="no hooks"):
+        install(Recorder())
+    after, _ = standing()
+    assert all(one is other for one, other in zip(before, after, strict=True))
+
+
+def test_hook_reports_failure(monkeypatch):
+    """A failure to install is reported and does not reach the program that imports torch."""
+    from stepmeter.instrumentation import optimizer
+
+    def fail(self):
+        raise OSError("no hooks today")
+
+    monkeypatch.setattr(optimizer.Hooks, "on", fail)
+    faults = []
+    recorder = Recorder()
+    recorder.on_fault = lambda kind, error: faults.append((kind, str(error)))
+    hook_torch(recorder)
+    assert faults == [("install", "no hooks today")]
+
+
+def test_hook_waits_for_torch():
+    """Hooking does not import torch; once the program does, it is watched."""
+    code = (
+        "import sys\n"
+        "from stepmeter.capture.step import Recorder\n"
+        "from stepmeter.instrumentation.instrumentor import hook_torch\n"
+        "hook_torch(Recorder())\n"
+        "assert 'torch' not in sys.modules\n"
+        "import torch\n"
+        "assert torch.autograd.backward.__module__ == 'torch.autograd'\n"
+        "print(hasattr(torch.autograd.backward, '__wrapped__'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def train(steps, watch):
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.Linear(16, 1))
+    recorder = Recorder()
+    if watch:
+        install(recorder, strict=True)
+    try:
+        optimizer = torch.optim.AdamW(net.parameters())
+        losses = [update(net, optimizer, batch) for _ in range(4) for batch in loader(steps // 4, shuffle=True)]
+    finally:
+        if watch is not None:
+            uninstall()
+    return losses, [parameter.clone() for parameter in net.parameters()]
+
+
+def test_training_is_bit_identical():
+    """Losses and weights are the same to the bit with and without us."""
+    losses, weights = train(40, watch=False)
+    watched_losses, watched_weights = train(40, watch=True)
+    assert losses == watched_losses
+    assert all(torch.equal(one, other) for one, other in zip(weights, watched_weights, strict=True))
+
+
+EVENTS = [
+    "fetch_begins",
+    "fetch_ended",
+    "loader_ended",
+    "forward_begins",
+    "forward_ended",
+    "backward_begins",
+    "backward_ended",
+    "optimizer_begins",
+    "optimizer_ended",
+]
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("times", [1, 1_000_000])
+def test_failure_of_ours_is_counted_and_harmless(monkeypatch, event, times):
+    """A recorder path that raises once or always leaves training bit-identical and is reported."""
+    losses, weights = train(20, watch=False)
+    original = getattr(boundary.Boundaries, event)
+    left = [times]
+
+    def fails(self, *args, **kwargs):
+        if left[0]:
+            left[0] -= 1
+            raise ZeroDivisionError(event)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(boundary.Boundaries, event, fails)
+    faults = []
+    recorder = Recorder()
+    recorder.on_fault = lambda kind, error: faults.append(str(error))
+    install(recorder)
+    try:
+        got_losses, got_weights = train(20, watch=None)
+    finally:
+        uninstall()
+    assert got_losses == losses
+    assert all(torch.equal(one, other) for one, other in zip(weights, got_weights, strict=True))
+    assert faults
+    assert set(faults) == {event}
+
+
+def test_other_threads_are_nobodys_step(recorder):
+    """Batches that another thread reads while this one trains are not charged to a step."""
+    import threading
+
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for batch in loader(3):
+        reader = threading.Thread(target=lambda: list(loader(2)))
+        reader.start()
+        reader.join()
+        update(net, optimizer, batch)
+    assert [step["input_wait"] for step in seen(recorder)] == [1, 1, 1]
+
+
+def test_training_in_a_thread(recorder):
+    """A thread that trains after the main one has trained becomes the thread whose steps count."""
+    import threading
+
+    def train():
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for batch in loader(4):
+            update(net, optimizer, batch)
+
+    train()
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert len(seen(recorder)) == 8
+
+
+def test_trace_by_hand_is_not_needed_for_loss_modules(recorder):
+    """A loss module outside the model, without parameters, stays in the residual."""
+    net, criterion = model(), nn.MSELoss()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for inputs, wanted in loader(3):
+        optimizer.zero_grad()
+        criterion(net(inputs), wanted).backward()
+        optimizer.step()
+    assert [step["forward"] for step in seen(recorder)] == [1, 1, 1]
+    assert loss_of(net, (inputs, wanted)).item() >= 0
