@@ -1,0 +1,314 @@
+"""The DuckDB processor: acknowledges a request once it is durable, and turns what is durable into segments.
+
+accept → parse and check → journal, one sync for all that wait → acknowledged
+                                 └ once a second → rows → a segment for each run and table → the file goes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict, deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
+
+from stepmeter.collector.decode import UNASSIGNED
+from stepmeter.collector.decode_metrics import reject_points
+from stepmeter.collector.decode_traces import reject_spans
+from stepmeter.collector.journal import JournalFile, Record, journal_files, read_journal
+from stepmeter.collector.otlp import METRICS, TRACES, parse
+from stepmeter.collector.segment_writer import SegmentWriter
+from stepmeter.collector.slot import take_slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from stepmeter.collector.decode import RunKey
+    from stepmeter.collector.health import Health
+    from stepmeter.collector.otlp import Signal
+
+_REJECT: Final = {TRACES: reject_spans, METRICS: reject_points}
+_REMEMBERED_REQUESTS: Final = 65_536
+_SEGMENT_BYTES: Final = 32 << 20
+"""Requests of this size become segments before their second is over."""
+_WAITING_BYTES: Final = 256 << 20
+"""Beyond this much that no segment holds yet, senders are asked to come again."""
+
+
+class UnavailableError(Exception):
+    """The request can't be made durable now; the sender should send it again."""
+
+    retry_after_s: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a request.
+
+    Attributes:
+        rejected: Spans or data points in it that the store can't hold.
+        reason: What was wrong with the first of them.
+    """
+
+    rejected: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    record: Record
+    message: Any
+    durable: Future[None] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """A journal file that waits to become segments."""
+
+    number: int
+    path: Path
+    size_bytes: int
+    load: Callable[[], tuple[RunKey, list[tuple[Signal, Any]]]]
+
+
+class DuckdbProcessor:
+    """Journal and segments of one collector; `accept` may be called by any number of threads.
+
+    Args:
+        directory: The directory of runs.
+        default_run: The run of telemetry that names none.
+        health: Counters.
+        flush_interval_s: How often the journal becomes segments.
+
+    Raises:
+        OSError: The directory can't be written.
+    """
+
+    def __init__(self, directory: Path, default_run: RunKey, health: Health, flush_interval_s: float = 1.0) -> None:
+        self.trouble: str | None = None
+        self._default_run = default_run
+        self._health = health
+        self._flush_interval_s = flush_interval_s
+        self._slot = take_slot(directory)
+        self._writer = SegmentWriter(directory, self._slot.collector)
+        self._seen: OrderedDict[bytes, Receipt] = OrderedDict()
+        self._in_flight: dict[bytes, Future[Receipt]] = {}
+        self._seen_lock = threading.Lock()
+        left_over = journal_files(self._slot.journal_dir)
+        self._file = JournalFile(self._slot.journal_dir, self._slot.first_number, default_run)
+        self._open: list[_Pending] = []
+        self._waiting_bytes = 0
+        self._lock = threading.Lock()
+        self._backlog = deque(self._left_over(number, path) for number, path in left_over)
+        self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
+        self._wake = threading.Event()
+        self._door = threading.Lock()
+        self._closing = False
+        self._committer = threading.Thread(target=self._commit_loop, name="stepmeter-journal", daemon=True)
+        self._flusher = threading.Thread(target=self._flush_loop, name="stepmeter-segments", daemon=True)
+        self._committer.start()
+        self._flusher.start()
+
+    def accept(self, record: Record) -> Receipt:
+        """Make a request durable; one that came before is acknowledged and not written again.
+
+        Args:
+            record: The request.
+
+        Returns:
+            The receipt, once the request is durable.
+
+        Raises:
+            MalformedError: It can't be decoded.
+            UnavailableError: It can't be made durable now.
+        """
+        digest = _digest(record)
+        with self._seen_lock:
+            receipt = self._seen.get(digest)
+            twin = self._in_flight.get(digest)
+            if receipt is None and twin is None:
+                mine: Future[Receipt] = Future()
+                self._in_flight[digest] = mine
+        if receipt is not None or twin is not None:
+            self._health.count("requests_deduplicated")
+            return receipt or twin.result()  # type: ignore[union-attr] # one of them is there
+        try:
+            receipt = self._make_durable(record)
+        except BaseException as error:
+            self._settle(digest, None)
+            mine.set_exception(error)
+            raise
+        self._settle(digest, receipt)
+        mine.set_result(receipt)
+        return receipt
+
+    def close(self) -> None:
+        """Write what was acknowledged into segments; what can't be stays in the journal for the next start."""
+        with self._door:
+            self._closing = True
+            self._queue.put(None)
+        self._committer.join()
+        self._wake.set()
+        self._flusher.join()
+        self._file.close()
+        self._slot.release()
+
+    def _make_durable(self, record: Record) -> Receipt:
+        message = parse(record.signal, record.encoding, record.body)
+        rejected, reason = _REJECT[record.signal](message)
+        if self._waiting_bytes > _WAITING_BYTES:
+            raise UnavailableError(f"{self._waiting_bytes >> 20} MiB wait to be written")
+        pending = _Pending(record, message)
+        with self._door:
+            if self._closing:
+                raise UnavailableError("the collector is stopping")
+            self._queue.put(pending)
+        pending.durable.result()
+        self._health.count("requests_accepted")
+        if rejected:
+            self._health.warn(f"{record.signal.name}_rejected", f"rejected {rejected} of a request: {reason}", rejected)
+        return Receipt(rejected, reason)
+
+    def _settle(self, digest: bytes, receipt: Receipt | None) -> None:
+        with self._seen_lock:
+            self._in_flight.pop(digest, None)
+            if receipt is not None:
+                self._remember(digest, receipt)
+
+    def _remember(self, digest: bytes, receipt: Receipt) -> None:
+        self._seen[digest] = receipt
+        if len(self._seen) > _REMEMBERED_REQUESTS:
+            self._seen.popitem(last=False)
+
+    # ── journal ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _commit_loop(self) -> None:
+        while True:
+            batch, last = self._next_batch()
+            if batch:
+                self._commit(batch)
+            if last:
+                return
+
+    def _next_batch(self) -> tuple[list[_Pending], bool]:
+        """All that wait, so that they share one sync: under load a sync takes in what came during the one before."""
+        first = self._queue.get()
+        batch: list[_Pending] = []
+        while first is not None:
+            batch.append(first)
+            try:
+                first = self._queue.get_nowait()
+            except Empty:
+                return batch, False
+        return batch, True
+
+    def _commit(self, batch: list[_Pending]) -> None:
+        size_bytes = sum(len(pending.record.body) for pending in batch)
+        try:
+            with self._lock:
+                self._file.append([pending.record for pending in batch])
+                self._open.extend(batch)
+                self._waiting_bytes += size_bytes
+        except OSError as error:
+            self._health.warn("journal_failures", f"can't write the journal: {error}; senders are asked to retry")
+            for pending in batch:
+                pending.durable.set_exception(UnavailableError(f"can't write the journal: {error.strerror}"))
+            return
+        for pending in batch:
+            pending.durable.set_result(None)
+        if self._waiting_bytes > _SEGMENT_BYTES:
+            self._wake.set()
+
+    # ── segments ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _flush_loop(self) -> None:
+        self._warm_up()
+        self._write_backlog()
+        while self._committer.is_alive() or self._open:
+            self._wake.wait(self._flush_interval_s)
+            self._wake.clear()
+            stopped = not self._committer.is_alive()
+            rotated = self._rotate()
+            written = self._write_backlog()
+            if stopped and not (rotated and written):
+                return
+
+    def _warm_up(self) -> None:
+        """Make the default run whole, if it is a named one, away from the start and the first second's data."""
+        if self._default_run.run_id != UNASSIGNED:
+            try:
+                self._writer.open_run(self._default_run)
+            except OSError as error:
+                self._fail(f"can't make the run: {error}")
+
+    def _rotate(self) -> bool:
+        """Begin a new journal file, unless the current one is empty."""
+        if not self._open:
+            return True
+        try:
+            fresh = JournalFile(self._slot.journal_dir, self._file.number + 1, self._default_run)
+        except OSError as error:
+            self._fail(f"can't begin a journal file: {error}")
+            return False
+        with self._lock:
+            full, requests = self._file, self._open
+            self._file, self._open = fresh, []
+        full.close()
+        loaded = [(pending.record.signal, pending.message) for pending in requests]
+        size_bytes = sum(len(pending.record.body) for pending in requests)
+        self._backlog.append(_Closed(full.number, full.path, size_bytes, lambda: (self._default_run, loaded)))
+        return True
+
+    def _write_backlog(self) -> bool:
+        """Write in order, so that a reader's cursor, the newest number, never passes over an older one."""
+        while self._backlog:
+            closed = self._backlog[0]
+            try:
+                run, requests = closed.load()
+                self._health.count("rows_written", self._writer.write(closed.number, run, requests))
+                closed.path.unlink()
+            except OSError as error:
+                self._fail(f"can't write segments: {error}; what was acknowledged is safe in the journal")
+                return False
+            except Exception as error:  # whatever it is, it must not keep all later requests from the store
+                aside = closed.path.rename(closed.path.with_suffix(".broken"))
+                self._health.warn("journals_broken", f"{aside}: kept aside, not written: {error!r}")
+            self._backlog.popleft()
+            with self._lock:
+                self._waiting_bytes -= closed.size_bytes
+        self.trouble = None
+        return True
+
+    def _fail(self, message: str) -> None:
+        self.trouble = message
+        self._health.warn("segment_failures", message)
+
+    def _left_over(self, number: int, path: Path) -> _Closed:
+        """A journal file of a process that is gone; its requests count as seen, whoever sends them again."""
+        try:
+            run, records = read_journal(path)
+        except (ValueError, KeyError, TypeError) as error:
+            problem = error
+
+            def fail() -> tuple[RunKey, list[tuple[Signal, Any]]]:
+                raise problem
+
+            return _Closed(number, path, 0, fail)
+        unique = {_digest(record): record for record in records}
+        for digest in unique:
+            self._remember(digest, Receipt())
+
+        def load() -> tuple[RunKey, list[tuple[Signal, Any]]]:
+            parsed = [(r.signal, parse(r.signal, r.encoding, r.body)) for r in unique.values()]
+            return run or self._default_run, parsed
+
+        self._health.count("requests_replayed", len(unique))
+        return _Closed(number, path, 0, load)
+
+
+def _digest(record: Record) -> bytes:
+    kind = bytes((record.signal.code, record.encoding.value))
+    return hashlib.blake2b(record.body, digest_size=16, key=kind).digest()

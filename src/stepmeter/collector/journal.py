@@ -1,0 +1,155 @@
+"""The journal: requests as they came, checksummed and synced to disk before they are acknowledged.
+
+A file holds the requests of one segment and has its number. It begins with a record that says which run
+takes telemetry that names none, and ends wherever a crash left it: the first record that is cut short or
+whose checksum is wrong is the end.
+
+    record = length of the body (u32) · CRC-32 of the rest (u32) · signal (u8) · encoding (u8) · body
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from stepmeter.collector.decode import RunKey
+from stepmeter.collector.otlp import SIGNALS, Encoding, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_HEAD: Final = struct.Struct("<IIBB")
+_HEADER_CODE: Final = 0
+_SUFFIX: Final = ".journal"
+_SIGNALS: Final = {signal.code: signal for signal in SIGNALS}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One request.
+
+    Attributes:
+        signal: What it holds.
+        encoding: How its body is written.
+        body: Its bytes, decompressed.
+    """
+
+    signal: Signal
+    encoding: Encoding
+    body: bytes
+
+
+class JournalFile:
+    """One file of the journal, open for appending by one thread at a time.
+
+    Attributes:
+        path: Where it is.
+        number: Its number, which is that of the segments it becomes.
+    """
+
+    def __init__(self, directory: Path, number: int, default_run: RunKey) -> None:
+        self.number = number
+        self.path = directory / f"{number:012d}{_SUFFIX}"
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._size = 0
+        try:
+            header = json.dumps({"run_id": default_run.run_id, "run_name": default_run.run_name}).encode()
+            self._append(_framed(_HEADER_CODE, 0, header))
+            sync_directory(directory)
+        except OSError:
+            self.close()
+            self.path.unlink(missing_ok=True)
+            raise
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write records and sync them with one call; they are durable when this returns.
+
+        Args:
+            records: The requests.
+
+        Raises:
+            OSError: They could not be written; the file is as it was before.
+        """
+        framed = b"".join(_framed(r.signal.code, r.encoding.value, r.body) for r in records)
+        self._append(framed)
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _append(self, framed: bytes) -> None:
+        written = 0
+        try:
+            while written < len(framed):
+                written += os.pwrite(self._descriptor, memoryview(framed)[written:], self._size + written)
+            os.fdatasync(self._descriptor)
+        except OSError:
+            # what was written of it must not come back in a replay; the next one is written over it in any case
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(framed)
+
+
+def journal_files(directory: Path) -> list[tuple[int, Path]]:
+    """List the files of a journal.
+
+    Args:
+        directory: The journal's directory.
+
+    Returns:
+        Numbers and paths, oldest first.
+    """
+    return sorted((int(path.stem), path) for path in directory.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
+
+
+def read_journal(path: Path) -> tuple[RunKey | None, list[Record]]:
+    """Read a file of the journal up to where it is whole.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The run of telemetry that names none, None when not even that was written; and the requests.
+    """
+    data = path.read_bytes()
+    default_run, records, offset = None, [], 0
+    while offset + _HEAD.size <= len(data):
+        length, checksum, code, encoding = _HEAD.unpack_from(data, offset)
+        end = offset + _HEAD.size + length
+        # the checksum covers everything behind itself, which begins at the signal's byte
+        if end > len(data) or zlib.crc32(data[offset + 8 : end]) != checksum:
+            break
+        body = data[offset + _HEAD.size : end]
+        if code == _HEADER_CODE:
+            default_run = RunKey(**json.loads(body))
+        else:
+            records.append(Record(_SIGNALS[code], Encoding(encoding), body))
+        offset = end
+    return default_run, records
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the entries of a directory survive a crash of the machine.
+
+    Args:
+        directory: The directory.
+    """
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _framed(code: int, encoding: int, body: bytes) -> bytes:
+    tail = bytes((code, encoding)) + body
+    return struct.pack("<II", len(body), zlib.crc32(tail)) + tail

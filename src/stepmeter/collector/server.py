@@ -1,0 +1,148 @@
+"""One collector: receivers, processor and their orderly end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from stepmeter.collector.config import CollectorConfig, join_address
+from stepmeter.collector.decode import UNASSIGNED, RunKey
+from stepmeter.collector.duckdb_processor import DuckdbProcessor
+from stepmeter.collector.health import LOGGER, Health
+from stepmeter.collector.otlp import SIGNALS
+from stepmeter.collector.receiver_grpc import GrpcReceiver
+from stepmeter.collector.receiver_http import HttpReceiver
+from stepmeter.errors import UsageError
+from stepmeter.store.segments import claim_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import FrameType
+
+_SWITCH_INTERVAL_S: Final = 0.001
+"""How long a thread may keep the interpreter: building segments must not hold acknowledgements up for 5 ms each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Where a collector that has started can be reached.
+
+    Attributes:
+        grpc: `host:port` of OTLP over gRPC, or None.
+        http: `host:port` of OTLP over HTTP, or None.
+        directory: Where runs live.
+        run_dir: Directory of the run it was started for, or None.
+    """
+
+    grpc: str | None
+    http: str | None
+    directory: Path
+    run_dir: Path | None
+
+
+class Collector:
+    """A collector in this process.
+
+    Args:
+        config: What it does.
+        run: The run that takes telemetry which names none; its directory is made at once. None for `unassigned`.
+
+    Raises:
+        StepmeterError: An address is taken or the directory can't be written.
+    """
+
+    def __init__(self, config: CollectorConfig, run: RunKey | None = None) -> None:
+        self.health = Health()
+        directory = config.directory
+        try:
+            run_dir = claim_run(directory, run.run_id, run.run_name) if run else None
+            self._processor = DuckdbProcessor(
+                directory, run or RunKey(UNASSIGNED), self.health, config.flush_interval_s
+            )
+        except OSError as error:
+            problem = error.strerror or str(error)
+            raise UsageError(f"can't write to {directory}: {problem}; choose another with --dir") from error
+        signals = [known for known in SIGNALS if known.name in config.signals]
+        shared = (signals, self._processor, self.health)
+        self._grpc: GrpcReceiver | None = None
+        self._http: HttpReceiver | None = None
+        try:
+            if config.grpc:
+                self._grpc = GrpcReceiver(config.grpc.address, *shared, config.grpc.max_bytes)
+            if config.http:
+                self._http = HttpReceiver(config.http.host, config.http.port, *shared, config.http.max_bytes)
+        except BaseException:
+            self.close()
+            raise
+        self.ready = Ready(
+            grpc=join_address(config.grpc.host, self._grpc.port) if config.grpc and self._grpc else None,
+            http=join_address(config.http.host, self._http.port) if config.http and self._http else None,
+            directory=directory,
+            run_dir=run_dir,
+        )
+
+    def start(self) -> None:
+        """Begin to receive."""
+        if self._grpc:
+            self._grpc.start()
+        if self._http:
+            self._http.start()
+
+    def close(self) -> None:
+        """Stop receiving, and write everything that was acknowledged into segments."""
+        grpc_stopped = self._grpc.stop() if self._grpc else None
+        if self._http:
+            self._http.stop()
+        if grpc_stopped:
+            grpc_stopped.wait()
+        self._processor.close()
+
+
+def serve(collector: Collector, announce: Callable[[Ready], None], *, until_stdin_closes: bool) -> None:
+    """Receive until SIGTERM, SIGINT or, if wished, the end of standard input; then drain.
+
+    Args:
+        collector: A collector that has not started.
+        announce: Called once it receives.
+        until_stdin_closes: Whether the end of standard input ends it.
+    """
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    end = _End()
+    if until_stdin_closes:
+        threading.Thread(target=end.at_end_of_stdin, name="stepmeter-stdin", daemon=True).start()
+    collector.start()
+    announce(collector.ready)
+    LOGGER.info("%s: draining", end.wait())
+    collector.close()
+
+
+class _End:
+    """The wish that the collector should end, and where it came from."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._reason = ""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._at_signal)
+
+    def wait(self) -> str:
+        self._event.wait()
+        return self._reason
+
+    def at_end_of_stdin(self) -> None:
+        # the descriptor itself: a thread that waits inside sys.stdin holds its lock, and the interpreter can't end
+        while os.read(0, 4096):
+            pass
+        self._wish("end of standard input")
+
+    def _at_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._wish(signal.Signals(number).name)
+
+    def _wish(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self._event.set()

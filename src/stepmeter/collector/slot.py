@@ -1,0 +1,77 @@
+"""A collector's identity: `<host>-<slot>`, held by a lock that ends with the process.
+
+A slot is taken over after a crash, with the journal that was left in it, and never shared by two that live.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from stepmeter.collector.journal import journal_files
+from stepmeter.store.segments import safe_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MAX_SLOTS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A collector's place in a directory of runs.
+
+    Attributes:
+        collector: The collector's id.
+        journal_dir: Where its journal lives.
+        first_number: The least number that no segment of this collector has yet.
+        lock: Descriptor that holds the lock.
+    """
+
+    collector: str
+    journal_dir: Path
+    first_number: int
+    lock: int
+
+    def release(self) -> None:
+        """Let another collector take the slot."""
+        os.close(self.lock)
+
+
+def take_slot(directory: Path) -> Slot:
+    """Take the first free slot of this host.
+
+    Args:
+        directory: The directory of runs; made when it does not exist.
+
+    Returns:
+        The slot, held until the process ends.
+
+    Raises:
+        OSError: The directory can't be written, or every slot is taken.
+    """
+    host = safe_name(socket.gethostname())
+    for number in range(_MAX_SLOTS):
+        collector = f"{host}-{number}"
+        journal_dir = directory / ".collector" / collector
+        journal_dir.mkdir(parents=True, exist_ok=True)
+        lock = os.open(journal_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        return Slot(collector, journal_dir, _first_number(directory, journal_dir, collector), lock)
+    raise OSError(f"{_MAX_SLOTS} collectors already write to it")
+
+
+def _first_number(directory: Path, journal_dir: Path, collector: str) -> int:
+    """The newest journal file is never removed, so that its number tells how far numbers have come."""
+    files = journal_files(journal_dir)
+    if files:
+        return files[-1][0] + 1
+    segments = directory.glob(f"*/data/*/*/c={collector}/*.parquet")
+    return 1 + max((int(path.stem) for path in segments if path.stem.isdecimal()), default=0)
