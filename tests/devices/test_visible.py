@@ -27,5 +27,5 @@ HOST = ("GPU-aa", "GPU-ab", "GPU-b0", "GPU-c0")
     ],
 )
 def test_resolves_like_cuda(setting, expected):
-    """Indices, UUID prefixes and MIG UUIDs name devices; the list ends at the first invalid entry; a repeat voids it."""
+    """Indices, UUID prefixes and MIG UUIDs name devices; the first invalid entry ends the list; a repeat voids it."""
     assert expected == visible_uuids(setting, HOST)

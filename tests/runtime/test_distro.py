@@ -1,0 +1,67 @@
+import sys
+from importlib import metadata
+
+import pytest
+
+from stepmeter.runtime.distro import DEFAULTS, StepmeterConfigurator, StepmeterDistro
+
+
+@pytest.fixture
+def environ(monkeypatch):
+    """An environment of its own in place of the process's."""
+    made = {}
+    monkeypatch.setattr("os.environ", made)
+    monkeypatch.setattr(sys, "orig_argv", ["python", "train.py"])
+    return made
+
+
+def test_only_sets_what_the_user_did_not(environ):
+    """The user's own settings stay; the rest gets a default."""
+    environ.update({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_TRACES_EXPORTER": "console"})
+    StepmeterDistro().configure()
+
+    assert (environ["OTEL_EXPORTER_OTLP_PROTOCOL"], environ["OTEL_TRACES_EXPORTER"]) == ("http/protobuf", "console")
+    assert DEFAULTS["OTEL_METRIC_EXPORT_INTERVAL"] == environ["OTEL_METRIC_EXPORT_INTERVAL"]
+
+
+def test_settles_the_run_for_the_children(environ):
+    """A process without a run id makes one and leaves it in the environment of those that it starts."""
+    StepmeterDistro().configure()
+
+    assert environ["STEPMETER_RUN_ID"]
+
+
+def test_switched_off_touches_nothing(environ):
+    """Switched off, the distribution leaves the environment as it was and configures no SDK."""
+    environ["STEPMETER_DISABLED"] = "1"
+    StepmeterDistro().configure()
+    StepmeterConfigurator().configure()
+
+    assert environ == {"STEPMETER_DISABLED": "1"}
+
+
+def test_helpers_are_left_alone(environ, monkeypatch):
+    """In a helper process nothing is set and nothing configured."""
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-c", "from multiprocessing.resource_tracker import main;main(5)"])
+    StepmeterDistro().configure()
+    StepmeterConfigurator().configure()
+
+    assert environ == {}
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "opentelemetry_distro",
+        "opentelemetry_configurator",
+        "opentelemetry_pre_instrument",
+        "opentelemetry_instrumentor",
+        "opentelemetry_resource_detector",
+    ],
+)
+def test_entry_points_load(group):
+    """Every entry point of ours is installed and loads."""
+    ours = [entry for entry in metadata.entry_points(group=group) if entry.value.startswith("stepmeter.")]
+
+    assert ours
+    assert all(callable(entry.load()) for entry in ours)
