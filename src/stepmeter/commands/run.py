@@ -12,6 +12,7 @@ from pathlib import Path
 from stepmeter.conventions import environment
 from stepmeter.errors import StepmeterError, UsageError
 
+_PLAIN_WIDTH = 100
 SUMMARY = "run a training command under stepmeter and print where its time went"
 EXAMPLE = "stepmeter run train.py --epochs 3\n  stepmeter run --name big -- torchrun --nproc-per-node=2 train.py"
 
@@ -111,12 +112,24 @@ def default_name(words: Sequence[str]) -> str:
 
 def _report(run_dir: Path, *, quiet: bool) -> None:
     from stepmeter.report.summary import write_files
-    from stepmeter.report.text import render
 
     try:
         summary = write_files(run_dir)
     except StepmeterError as error:
         print(f"stepmeter: no verdict: {error}", file=sys.stderr)
         return
-    if not quiet:
-        print(render(summary), file=sys.stderr)
+    if quiet:
+        return
+    on_terminal = sys.stderr.isatty()
+    width = shutil.get_terminal_size().columns if on_terminal else _PLAIN_WIDTH
+    print(f"\n{summary.text(width, color=on_terminal)}\n{_next_steps(run_dir)}", file=sys.stderr)
+
+
+def _next_steps(run_dir: Path) -> str:
+    shown = os.path.relpath(run_dir)
+    question = "SELECT step, traced_cpu_ns / 1e6 AS traced_ms FROM steps ORDER BY 2 DESC LIMIT 5"
+    return (
+        f"The run is in {shown} (run.duckdb opens in any DuckDB, final_summary.json is for programs). Next:\n"
+        f"  stepmeter summary {shown}\n"
+        f'  stepmeter sql {shown} "{question}"'
+    )
