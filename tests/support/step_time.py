@@ -99,10 +99,7 @@ class RunBuilder:
         return StepTimeRepositorySnapshot(
             rows=tuple(_source_row(step) for step in self.steps),
             global_ranks=tuple(sorted({*by_rank, *range(self.promised)})),
-            identities={
-                rank: RankIdentity(rank, rank, 0, "worker-0", self.promised, f"GPU-{rank}" if self.gpu else None)
-                for rank in by_rank
-            },
+            identities={rank: self._identity(rank) for rank in by_rank},
             cursor=StepTimeSourceCursor(0, len(self.steps)),
             training_strategy=self.strategy,
             progress={rank: _progress(steps) for rank, steps in by_rank.items()},
@@ -119,6 +116,12 @@ class RunBuilder:
             segments.write_segment(run, schema.METRIC_POINTS, points, "local-0", 1)
         return run
 
+    def _identity(self, rank: int) -> RankIdentity:
+        return RankIdentity(rank, rank, 0, "worker-0", self.promised, self._hw_id(rank))
+
+    def _hw_id(self, rank: int) -> str | None:
+        return f"GPU-{rank}" if self.gpu else None
+
     def _table_row(self, step: Step, run_id: str) -> tuple[object, ...]:
         values: dict[str, object] = {
             "run_id": run_id,
@@ -131,7 +134,7 @@ class RunBuilder:
             "strategy": self.strategy,
             "warmup": step.warmup,
             "host": "worker-0",
-            "hw_id": f"GPU-{step.rank}" if self.gpu else None,
+            "hw_id": self._hw_id(step.rank),
             "start_ns": step.end_ns
             - round((step.cpu_ms.get("input_wait", 0.0) + step.cpu_ms.get("traced", 0.0)) * 1e6),
             "end_ns": step.end_ns,

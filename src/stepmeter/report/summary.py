@@ -149,13 +149,11 @@ def write_files(run: Path, generated_at: datetime | None = None) -> Summary:
         StoreError: The run can't be read, or its directory can't be written.
     """
     summary = summarize(run, generated_at)
-    for name, content in ((JSON_FILE, summary.json()), (TEXT_FILE, summary.text())):
-        try:
-            _replace(run / name, content)
-        except OSError as error:
-            raise StoreError(
-                f"{run / name}: not written ({error.strerror}); `stepmeter summary {run}` prints it"
-            ) from error
+    try:
+        _replace(run / JSON_FILE, summary.json())
+        _replace(run / TEXT_FILE, summary.text())
+    except OSError as error:
+        raise StoreError(f"{run}: not writable ({error.strerror}); `stepmeter summary {run}` prints it") from error
     return summary
 
 

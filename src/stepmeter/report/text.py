@@ -31,6 +31,9 @@ PHASE_ROWS = (
     ("step", "step_time_ms"),
 )
 
+NARROW = 70
+"""Below so many columns a table of six does not fit."""
+
 SEVERITY_WORDS: dict[Severity, str] = {"info": "info", "warn": "warning", "crit": "critical"}
 SEVERITY_STYLES: dict[Severity, str] = {"info": "green", "warn": "yellow", "crit": "red"}
 
@@ -56,7 +59,7 @@ def verdict_text(
     parts: list[RenderableType] = [*_head(issues), Text(), Text(_run_line(title, window)), Text()]
     parts.append(_sections([("step time", issues[0]), *others], color=color))
     if window.metrics:
-        parts += [Text(), evidence_table(window, color=color)]
+        parts += [Text(), evidence_table(window, width=width, color=color)]
     for issue in issues[1:]:
         parts += [Text(), _finding_line(issue), _labelled("why", issue.summary), _labelled("next", issue.action)]
     return _render(parts, width=width, color=color)
@@ -74,7 +77,7 @@ def step_time_card(analysis: StepTimeAnalysis, width: int) -> str:
     """
     parts = _head(analysis.diagnosis.issues)
     if analysis.window.metrics:
-        parts += [Text(), evidence_table(analysis.window, color=False)]
+        parts += [Text(), evidence_table(analysis.window, width=width, color=False)]
     return _render(parts, width=width, color=False)
 
 
@@ -83,21 +86,23 @@ def issue_card(issue: Issue, width: int) -> str:
     return _render(_head((issue,)), width=width, color=False)
 
 
-def evidence_table(window: StepTimeWindow, *, color: bool) -> Table:
+def evidence_table(window: StepTimeWindow, *, width: int, color: bool) -> Table:
     """The phases of a step; those that nobody measured are absent rather than 0.
 
     Args:
         window: The analyzed window.
+        width: Columns of the screen; a narrow one gets the first half of the table.
         color: Whether it is for a terminal.
 
     Returns:
         One row for each measured phase: median over ranks, its share, the worst rank's value, skew, and where.
     """
-    table = _table(("phase", "share", "median", "worst", "skew", "where"), color=color)
+    shown = 3 if width < NARROW else 6
+    table = _table(("phase", "share", "median", "worst", "skew", "where")[:shown], color=color)
     for label, name in PHASE_ROWS:
         metric = window.metrics.get(name)
         if metric is not None:
-            table.add_row(*_phase_row(window, label, metric))
+            table.add_row(*_phase_row(window, label, metric)[:shown])
     return table
 
 
@@ -146,20 +151,25 @@ def _labelled(label: str, sentence: str) -> Table:
 
 def _run_line(title: str, window: StepTimeWindow) -> str:
     coverage = window.coverage
-    ranks = f"{coverage.ranks_present} of {coverage.world_size} ranks"
+    ranks = f"{coverage.ranks_present} of {coverage.world_size} ranks" if coverage.world_size > 1 else "1 rank"
     if not window.steps:
         return f"run {title}: {coverage.recorded_steps} steps recorded, none analyzed"
     left_out = [
         f"{count} {words} left out"
         for count, words in (
-            (coverage.warmup_left_out, "warm-up steps"),
-            (coverage.gpu_pairs_lost, "steps without device time"),
-            (coverage.expected_steps - coverage.steps_used - coverage.gpu_pairs_lost, "steps not on all ranks"),
+            (coverage.warmup_left_out, "in warm-up"),
+            (coverage.gpu_pairs_lost, "without device time"),
+            (_steps_not_on_all_ranks(window), "not on all ranks"),
         )
         if count > 0
     ]
     details = ", ".join([f"{len(window.steps)} steps", ranks, f"{window.clock.upper()} clock", *left_out])
     return f"run {title}: steps {window.steps[0]} to {window.steps[-1]} ({details})"
+
+
+def _steps_not_on_all_ranks(window: StepTimeWindow) -> int:
+    coverage = window.coverage
+    return coverage.expected_steps - coverage.steps_used - coverage.gpu_pairs_lost
 
 
 def _sections(sections: Sequence[tuple[str, Issue]], *, color: bool) -> Table:
@@ -172,9 +182,9 @@ def _sections(sections: Sequence[tuple[str, Issue]], *, color: bool) -> Table:
 
 def _table(columns: Sequence[str], *, color: bool, right: bool = True) -> Table:
     table = Table(box=box.SIMPLE_HEAD if color else None, padding=(0, 2, 0, 0), pad_edge=False)
-    for position, name in enumerate(columns):
-        numbers = right and 0 < position < len(columns) - 1
-        table.add_column(name, justify="right" if numbers else "left", no_wrap=True)
+    for name in columns:
+        numbers = right and name not in {"phase", "where"}
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=True, overflow="crop")
     return table
 
 

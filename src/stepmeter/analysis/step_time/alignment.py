@@ -1,7 +1,6 @@
 """From source rows to an aligned window: common steps, one clock, availability, statistics.
 
-Missing is not zero: a phase that was not measured never makes a fast rank. The formulas are those of
-docs/reference/diagnoses.md.
+Missing is not zero: a phase that was not measured never makes a fast rank.
 """
 
 from __future__ import annotations
@@ -182,13 +181,14 @@ def _coverage(
 ) -> StepTimeCoverage:
     progress = snapshot.progress
     reached = {step for rank in ranks for step in index[rank] if common and common[0] <= step <= common[-1]}
+    not_on_all_ranks = sum(any(step not in index[rank] for rank in ranks) for step in reached)
     last_steps = [progress[rank].last_step for rank in ranks if rank in progress]
     everyone = progress.values()
     span_ns = (
         max(item.last_end_ns for item in everyone) - min(item.first_start_ns for item in everyone) if everyone else None
     )
     return StepTimeCoverage(
-        expected_steps=len(reached),
+        expected_steps=len(common) + not_on_all_ranks,
         steps_used=len(steps),
         world_size=len(snapshot.global_ranks),
         ranks_present=len(ranks),

@@ -268,7 +268,7 @@ class StepTimeCoverage:
     """How much of what happened the window holds.
 
     Attributes:
-        expected_steps: Steps that any participating rank completed within the window's reach.
+        expected_steps: Steps that any participating rank completed within the window's reach, warm-up apart.
         steps_used: Aligned steps.
         world_size: Size of the rank universe.
         ranks_present: Participating ranks.

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import re
+
+import duckdb
+import pytest
+from tests.support.step_time import RunBuilder
+
+from stepmeter.analysis.queries import query
+from stepmeter.analysis.step_time.model import PHASES
+from stepmeter.analysis.step_time.pipeline import StepTimePipeline, StepTimeRequest
+from stepmeter.store import schema, segments
+from stepmeter.store.reader import open_run
+
+
+class CountingSnapshot:
+    """A snapshot that counts the statements it is asked."""
+
+    def __init__(self, snapshot):
+        self.snapshot = snapshot
+        self.statements = []
+
+    def rows(self, sql, parameters=()):
+        self.statements.append(sql)
+        return self.snapshot.rows(sql, parameters)
+
+
+def analysis_of(path, profile="summary", window_size=None, previous=None):
+    with open_run(path) as run:
+        source = CountingSnapshot(run.snapshot())
+        analysis = StepTimePipeline().run(StepTimeRequest(source, profile, window_size, previous))
+        return analysis, source.statements
+
+
+def test_a_live_read_takes_two_statements(tmp_path):
+    """How far each rank is, and the tail."""
+    run = RunBuilder().rank(0, range(1, 501)).write(tmp_path)
+
+    analysis, statements = analysis_of(run, "live")
+
+    assert statements == [query("step_progress"), query("step_rows")]
+    assert len(analysis.snapshot.rows) == 400
+    assert (analysis.window.steps[0], analysis.window.steps[-1]) == (401, 500)
+
+
+def test_an_unchanged_run_gives_the_same_analysis_after_one_statement(tmp_path):
+    """Nothing is decoded, aligned or diagnosed again."""
+    run = RunBuilder().rank(0, range(1, 51)).write(tmp_path)
+    first, _ = analysis_of(run, "live")
+
+    again, statements = analysis_of(run, "live", previous=first)
+
+    assert again is first
+    assert statements == [query("step_progress")]
+
+
+@pytest.mark.parametrize("what", ["steps", "rank", "window"])
+def test_what_changed_is_analyzed_anew(tmp_path, what):
+    """A new step, a new rank, or another window size each end the reuse."""
+    builder = RunBuilder().rank(0, range(1, 51))
+    run = builder.write(tmp_path)
+    first, _ = analysis_of(run, "live", 100)
+    later = {"steps": RunBuilder().rank(0, [51]), "rank": RunBuilder().rank(1, [50]), "window": RunBuilder()}[what]
+    rows = [later._table_row(step, "0123456789abcdef") for step in later.steps]
+    if rows:
+        segments.write_segment(run, schema.STEPS, rows, "local-0", 2)
+
+    again, _ = analysis_of(run, "live", 50 if what == "window" else 100, first)
+
+    assert again is not first
+
+
+def test_the_latest_attempt_is_read(tmp_path):
+    """A restart begins at step 1 again; the steps before it are another attempt's."""
+    builder = RunBuilder().rank(0, range(1, 51), input_wait=50.0).rank(0, range(1, 25), attempt=1)
+
+    analysis, _ = analysis_of(builder.write(tmp_path))
+
+    assert (analysis.snapshot.cursor.attempt, analysis.snapshot.attempts, len(analysis.window.steps)) == (1, 2, 24)
+    assert analysis.diagnosis.primary.kind == "BALANCED"
+
+
+def test_identities_and_strategy_come_with_the_steps(tmp_path):
+    """Host, node, device and strategy are those that the steps carry."""
+    analysis, _ = analysis_of(RunBuilder(strategy="fsdp", gpu=True).rank(3, range(1, 5)).write(tmp_path))
+
+    identity = analysis.snapshot.identities[3]
+    assert (identity.host, identity.node_rank, identity.local_rank, identity.hw_id) == ("worker-0", 0, 3, "GPU-3")
+    assert analysis.window.training_strategy == "fsdp"
+
+
+def test_a_silent_rank_does_not_hold_the_tail_back(tmp_path):
+    """Rank 1 stopped at step 20 of 1,000; the live window is the last 100 steps of the other."""
+    builder = RunBuilder().rank(0, range(1, 1001), traced=995.0).rank(1, range(1, 21), traced=995.0)
+
+    analysis, _ = analysis_of(builder.write(tmp_path), "live")
+
+    assert (analysis.window.steps[0], analysis.window.steps[-1]) == (901, 1000)
+    assert analysis.diagnosis.primary.kind == "RANK_SILENT"
+
+
+def test_drops_are_read_for_the_summary(tmp_path):
+    """They are counters, of which the largest point of each process counts."""
+    analysis, _ = analysis_of(RunBuilder(dropped={"steps_queue_full": 3}).rank(0, range(1, 5)).write(tmp_path))
+
+    assert analysis.window.coverage.dropped == {"steps_queue_full": 3}
+
+
+def test_a_run_without_steps_is_read(tmp_path):
+    """The zero-row segments are enough."""
+    analysis, _ = analysis_of(RunBuilder().write(tmp_path))
+
+    assert (analysis.snapshot.global_ranks, analysis.diagnosis.primary.kind) == ((), "NO_DATA")
+
+
+@pytest.mark.parametrize("name", ["step_progress", "step_rows", "dropped"])
+def test_every_column_of_a_query_is_documented(tmp_path, name):
+    """Each column that a query gives has a line in its header."""
+    text = query(name)
+    documented = {line.split()[1] for line in text.splitlines() if line.startswith("--   ")}
+    run = RunBuilder().write(tmp_path)
+    parameters = [0, 0, 0] if name == "step_rows" else []
+    with duckdb.connect(str(run / "run.duckdb"), read_only=True) as connection:
+        columns = [column for column, *_ in connection.execute(f"DESCRIBE {text}", parameters).fetchall()]
+
+    general = [re.sub(rf"^({'|'.join(PHASES)})_", "<phase>_", column) for column in columns]
+    assert set(general) <= documented
