@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -93,6 +94,17 @@ class StepCapture:
         self.memory = (hw_id, peak_allocated_bytes, peak_reserved_bytes)
 
 
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+def _record_nothing() -> None:
+    for recorder in _recorders:
+        recorder.recording = False
+
+
+os.register_at_fork(after_in_child=_record_nothing)  # asking for the pid on each step costs as much as a region
+
+
 class Recorder:
     """The one holder of this process's capture, counter and queues.
 
@@ -105,10 +117,11 @@ class Recorder:
         identity: Who this process is; replaced when torch.distributed or CUDA say more.
         on_publish: Called after each publication on the training thread; wakes the drain and never blocks.
         on_fault: Called with a kind and the error when something of ours failed; must not raise.
-        pid: The process that records; forked children publish nothing.
+        pid: The process that records; forked children find recording switched off.
     """
 
     __slots__ = (
+        "__weakref__",
         "active",
         "identity",
         "memory",
@@ -130,6 +143,7 @@ class Recorder:
         self.on_publish: Callable[[], None] | None = None
         self.on_fault: Callable[[str, BaseException], None] | None = None
         self.pid = os.getpid()
+        _recorders.add(self)
 
     def fault(self, kind: str, error: BaseException) -> None:
         """Report a failure of ours.
@@ -156,12 +170,13 @@ class Recorder:
             return self.active
         capture.detached = True
         fresh = self.active = StepCapture()
-        if not self.recording or os.getpid() != self.pid:
+        if not self.recording:
             return fresh
         self.steps = step = self.steps + 1
         regions, batches, identity = capture.regions, capture.batches, self.identity
+        samples, tokens = batches[0][1:] if len(batches) == 1 else _totals(batches)
         if start_ns is None:
-            start_ns = min((region[1] for region in regions), default=end_ns)
+            start_ns = min([region[1] for region in regions], default=end_ns)
         self.timing.put(
             StepTimeBatch(
                 step,
@@ -169,8 +184,8 @@ class Recorder:
                 end_ns,
                 regions,
                 len(batches),
-                _total([batch[1] for batch in batches]),
-                _total([batch[2] for batch in batches]),
+                samples,
+                tokens,
                 capture.warmup or step == 1,
                 identity,
             )
@@ -194,6 +209,10 @@ class Recorder:
             capture.detached = True
             self.active = StepCapture()
         return self.active
+
+
+def _totals(batches: list[Batch]) -> tuple[int | None, int | None]:
+    return _total([batch[1] for batch in batches]), _total([batch[2] for batch in batches])
 
 
 def _total(counts: list[int | None]) -> int | None:

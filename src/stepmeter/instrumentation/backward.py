@@ -30,7 +30,14 @@ def _timed(boundaries: Boundaries, original: Any) -> Any:
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or get_ident() != boundaries.owner or not begins():
+        if is_compiling() or get_ident() != boundaries.owner:
+            return original(*args, **kwargs)
+        try:
+            outermost = boundaries.backward_begins()
+        except Exception as error:
+            outermost = False
+            boundaries.fault("backward", error)
+        if not outermost:
             return original(*args, **kwargs)
         start_ns = monotonic_ns()
         try:
@@ -38,20 +45,11 @@ def _timed(boundaries: Boundaries, original: Any) -> Any:
         except BaseException:
             boundaries.backward_failed()
             raise
-        ended(start_ns)
+        end_ns = monotonic_ns()
+        try:
+            boundaries.backward_ended(start_ns, end_ns)
+        except Exception as error:
+            boundaries.fault("backward", error)
         return result
-
-    def begins() -> bool:
-        try:
-            return boundaries.backward_begins()
-        except Exception as error:
-            boundaries.fault("backward", error)
-            return False
-
-    def ended(start_ns: int) -> None:
-        try:
-            boundaries.backward_ended(start_ns, monotonic_ns())
-        except Exception as error:
-            boundaries.fault("backward", error)
 
     return backward

@@ -9,8 +9,8 @@ optimizer call), the end of the program.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, Final
 
 from stepmeter.capture.clock import monotonic_ns
@@ -31,34 +31,22 @@ _REGION_LIMIT: Final = 100_000
 Fetch = tuple[int, int, bool, Batch]
 """(start, end, whether gradients were off, batch); times monotonic in ns."""
 
-
-class Cut:
-    """How much of the capture lies before the end of the last update.
-
-    Attributes:
-        end_ns: End of the last outermost optimizer call.
-        regions: Regions before it.
-        batches: Batches before it.
-    """
-
-    __slots__ = ("batches", "end_ns", "regions")
-
-    def __init__(self, end_ns: int, regions: int, batches: int) -> None:
-        self.end_ns = end_ns
-        self.regions = regions
-        self.batches = batches
+Cut = tuple[int, int, int]
+"""(end of the last outermost optimizer call, regions before it, batches before it)."""
 
 
 class Boundaries:
     """Turns the events of the training thread into steps.
 
-    Times are monotonic ns. A plain object with slots: measured, it costs a microsecond a step more than closures over
-    cells and can be read.
+    Every time is monotonic, in ns. An optimizer is named by its weak reference: ids are reused, references are not.
+    What happens on each step is written flat: in a real loop, with cold caches, a Python call costs about 1 µs.
 
     Attributes:
         recorder: Where steps go.
         owner: Identity of the thread that trains, 0 when nothing is recorded; other threads' work is nobody's step.
-        before_fetch: Called before each fetch, in nobody's time.
+        stale: Whether roots are to be looked for at the next fetch.
+        watching: Whether `on_close` is wanted for each step.
+        before_fetch: Called before a fetch when stale, in nobody's time.
         on_close: Called before a step is published with whether it had a backward without a forward.
         strict: Whether failures of ours are raised into the program; for tests.
     """
@@ -77,30 +65,28 @@ class Boundaries:
         "on_close",
         "owner",
         "recorder",
+        "stale",
         "strict",
+        "watching",
     )
 
     def __init__(self, recorder: Recorder, *, strict: bool = False) -> None:
         self.recorder = recorder
-        self.owner = threading.get_ident()
-        self.before_fetch: Callable[[], None] | None = None
-        self.on_close: Callable[[bool], None] | None = None
+        self.owner = get_ident()
+        self.stale = True
+        self.watching = False
+        self.before_fetch: Callable[[], None] = _nothing
+        self.on_close: Callable[[bool], None] = _nothing
         self.strict = strict
         self._reset()
 
     def _reset(self) -> None:
         """Forget what is known of the step in progress; its capture stays."""
-        self._forwards = 0
-        self._backwards = 0
+        self._forwards = self._backwards = False
         self._optimizers: list[tuple[Any, int, int]] = []
         self._undecided: list[Fetch] = []
         self._tentative: list[Region] = []
         self._begin(self.recorder.active)
-
-    def _follow(self) -> None:
-        """Go on with the active capture when a trainer or the user has ended ours."""
-        if self._capture.detached:
-            self._begin(self.recorder.active)
 
     def _begin(self, capture: StepCapture) -> None:
         self._capture = capture
@@ -109,24 +95,15 @@ class Boundaries:
         self._failed = False
 
     def fault(self, kind: str, error: BaseException) -> None:
-        """Give up the step in progress after a failure of ours, and report it.
-
-        Args:
-            kind: What was being done.
-            error: What was raised.
-        """
+        """Give up the step in progress after a failure of ours, and report it."""
         self.recorder.abort(self.recorder.active)
         self._reset()
         self.recorder.fault(kind, error)
         if self.strict:
             raise error
 
-    def takes_over(self) -> bool:
-        """Whether the calling thread, about to call a root module, becomes the one that trains.
-
-        Returns:
-            True when the thread that trained is gone or between two steps; that one's last step is published.
-        """
+    def _takes_over(self) -> bool:
+        """Whether the calling thread becomes the one that trains: the other is gone, or between two steps."""
         if not self.owner or self._forwards or self._backwards:
             return False  # checkpointing runs forwards again on autograd's own threads
         between = self._cut is not None or not self._capture.regions
@@ -135,53 +112,37 @@ class Boundaries:
         self.finish(monotonic_ns())
         self.recorder.abort(self._capture)
         self._reset()
-        self.owner = threading.get_ident()
+        self.owner = get_ident()
         return True
 
     # ── input ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def fetch_begins(self, loader: int, start_ns: int, *, no_grad: bool) -> None:
-        """A loader is asked for a batch.
-
-        Args:
-            loader: Identity of the loader.
-            start_ns: When; the making of its iterator included.
-            no_grad: Whether gradients are off.
-        """
-        self._follow()
-        self._optimizers.clear()  # an optimizer that raised left its entry; no optimizer fetches
+    def fetch_begins(self, loader: int, start_ns: int, no_grad: bool) -> None:
+        """A loader, named by its id, is asked for a batch."""
+        if self._capture.detached:
+            self._begin(self.recorder.active)  # a trainer or the user has ended it
+        if self._optimizers:
+            self._optimizers.clear()  # an optimizer that raised left its entry; no optimizer fetches
         if self._tentative:
             self._drop_undecided()
-        batches = self._capture.batches
-        if self._cut is not None and (no_grad or not batches or _contains(batches, loader)):
-            self._close(self._earliest(start_ns))
+        if self._cut is not None:
+            batches = self._capture.batches
+            if no_grad or not batches or loader in [batch[0] for batch in batches]:
+                self._close(self._earliest(start_ns))
         if self._failed:  # the program goes on with another batch
             self._undecided.clear()
-            self._tentative.clear()
             if self._cut is None:
                 self._begin(self.recorder.abort(self._capture))
 
-    def fetch_ended(self, start_ns: int, end_ns: int, batch: Batch, *, no_grad: bool) -> None:
-        """A batch came; the next forward decides whose it is.
-
-        Args:
-            start_ns: When it was asked for.
-            end_ns: When it came.
-            batch: What it shows of itself.
-            no_grad: Whether gradients are off.
-        """
+    def fetch_ended(self, start_ns: int, end_ns: int, batch: Batch, no_grad: bool) -> None:
+        """A batch came; the next forward decides whether it is for training."""
         undecided = self._undecided
         if len(undecided) >= _UNDECIDED_LIMIT:
             del undecided[: _UNDECIDED_LIMIT // 2]
         undecided.append((start_ns, end_ns, no_grad, batch))
 
     def loader_ended(self, loader: int, start_ns: int) -> None:
-        """A loader had no further batch; batches of its that no forward has used were not for training.
-
-        Args:
-            loader: Identity of the loader.
-            start_ns: When it was asked.
-        """
+        """A loader had no further batch; those of its that no forward has used were not for training."""
         if self._tentative:
             self._drop_undecided()
         if self._cut is not None:
@@ -191,42 +152,32 @@ class Boundaries:
     # ── forward ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def forward_begins(self) -> bool:
-        """A root module is called.
-
-        Returns:
-            Whether the call is an outermost one on the thread that trains; then `forward_ended` must follow.
-        """
-        if self._forwards or self._backwards:
+        """A root is called; True for an outermost call of the thread that trains: its end or failure follows."""
+        if (get_ident() != self.owner and not self._takes_over()) or self._forwards or self._backwards:
             return False
-        self._follow()
-        self._forwards = 1
+        if self._capture.detached:
+            self._begin(self.recorder.active)
+        self._forwards = True
         return True
 
-    def forward_ended(self, start_ns: int, end_ns: int, *, grad: bool, training: bool) -> None:
-        """A root module returned.
-
-        Args:
-            start_ns: When it was called.
-            end_ns: When it returned.
-            grad: Whether gradients were on.
-            training: Whether the module is in training mode.
-        """
-        self._forwards = 0
-        region = (_FORWARD, start_ns, end_ns, None)
+    def forward_ended(self, start_ns: int, end_ns: int, grad: bool, training: bool) -> None:
+        """A root returned, with gradients on or off, in training mode or not."""
+        self._forwards = False
         if not grad:
-            self._forward_without_grad(start_ns, training=training)
+            self._forward_without_grad(start_ns, training)
         elif training:
             if self._undecided:
                 self._adopt()
-            self._capture.regions.append(region)
-            if len(self._capture.regions) > _REGION_LIMIT:
+            regions = self._capture.regions
+            regions.append((_FORWARD, start_ns, end_ns, None))
+            if len(regions) > _REGION_LIMIT:
                 self._begin(self.recorder.abort(self._capture))
-        else:
-            self._tentative.append(region)
+        else:  # an evaluation that forgot no_grad, or training with frozen statistics: a backward decides
+            self._tentative.append((_FORWARD, start_ns, end_ns, None))
             if len(self._tentative) > _UNDECIDED_LIMIT:
                 del self._tentative[: _UNDECIDED_LIMIT // 2]
 
-    def _forward_without_grad(self, start_ns: int, *, training: bool) -> None:
+    def _forward_without_grad(self, start_ns: int, training: bool) -> None:
         """Tell an evaluation from a GAN's generator or a teacher, which run without gradients inside a step."""
         if training and not any(fetch[2] for fetch in self._undecided):
             return
@@ -236,32 +187,24 @@ class Boundaries:
         self._tentative.clear()
 
     def forward_failed(self) -> None:
-        """A root module raised."""
-        self._forwards = 0
+        """A root raised."""
+        self._forwards = False
         self._failed = True
 
     # ── backward ────────────────────────────────────────────────────────────────────────────────────────────
 
     def backward_begins(self) -> bool:
-        """Gradients are asked for.
-
-        Returns:
-            Whether the call is an outermost one; then `backward_ended` must follow.
-        """
+        """Gradients are asked for; True for an outermost call: its end or failure follows."""
         if self._backwards:
             return False
-        self._follow()
-        self._backwards = 1
+        if self._capture.detached:
+            self._begin(self.recorder.active)
+        self._backwards = True
         return True
 
     def backward_ended(self, start_ns: int, end_ns: int) -> None:
-        """Gradients came: what was undecided has been training.
-
-        Args:
-            start_ns: When they were asked for.
-            end_ns: When they came.
-        """
-        self._backwards = 0
+        """Gradients came: what was undecided has been training."""
+        self._backwards = False
         if self._undecided:
             self._adopt()
         regions = self._capture.regions
@@ -272,40 +215,26 @@ class Boundaries:
 
     def backward_failed(self) -> None:
         """Gradients did not come."""
-        self._backwards = 0
+        self._backwards = False
         self._failed = True
 
     # ── optimizer ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def update_begins(self, optimizer: Any) -> None:
-        """An optimizer is about to step, or a scaler to decide on it.
-
-        Args:
-            optimizer: Weak reference to the optimizer.
-        """
-        if self._cut is not None and not self._optimizers and optimizer in self._stepped:
-            self._close_at_cut(self._cut)
-
     def optimizer_begins(self, optimizer: Any) -> None:
-        """`Optimizer.step` is called.
-
-        Args:
-            optimizer: Weak reference to the optimizer.
-        """
-        self._follow()
+        """`Optimizer.step` is called."""
+        if self._capture.detached:
+            self._begin(self.recorder.active)
         open_ = self._optimizers
-        seen = len(self._capture.regions)
-        if open_ and any(entry[0] is optimizer and entry[2] != seen for entry in open_):
-            open_.clear()  # it raised last time; a `super().step()` begins before anything else happens
-        self.update_begins(optimizer)
+        if open_:
+            seen = len(self._capture.regions)
+            if any(entry[0] is optimizer and entry[2] != seen for entry in open_):
+                open_.clear()  # it raised last time; a `super().step()` begins before anything else happens
+        if self._cut is not None:
+            self.update_begins(optimizer)
         open_.append((optimizer, monotonic_ns(), len(self._capture.regions)))
 
     def optimizer_ended(self, optimizer: Any) -> None:
-        """`Optimizer.step` returned.
-
-        Args:
-            optimizer: Weak reference to the optimizer.
-        """
+        """`Optimizer.step` returned."""
         end_ns = monotonic_ns()
         open_ = self._optimizers
         while open_:
@@ -316,36 +245,25 @@ class Boundaries:
                     self.updated(optimizer, end_ns)
                 return
 
-    def updated(self, optimizer: Any, end_ns: int) -> None:
-        """An update has been made, or skipped by a scaler: the step is closable.
+    def update_begins(self, optimizer: Any) -> None:
+        """An optimizer is about to step, or a scaler to decide on it: a repeat ends the step before."""
+        if self._cut is not None and not self._optimizers and optimizer in self._stepped:
+            self._close_at_cut(self._cut)
 
-        Args:
-            optimizer: Weak reference to the optimizer.
-            end_ns: When.
-        """
-        self._stepped.append(optimizer)
+    def updated(self, optimizer: Any, end_ns: int) -> None:
+        """An update has been made, or skipped by a scaler: the step is closable."""
         capture = self._capture
-        self._cut = Cut(end_ns, len(capture.regions), len(capture.batches))
+        self._stepped.append(optimizer)
+        self._cut = (end_ns, len(capture.regions), len(capture.batches))
 
     def has_stepped(self, optimizer: Any) -> bool:
-        """Whether an optimizer has stepped in the step in progress.
-
-        Args:
-            optimizer: Weak reference to the optimizer.
-
-        Returns:
-            True after `updated`, until the step ends.
-        """
+        """Whether an optimizer has stepped in the step in progress."""
         return optimizer in self._stepped
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def finish(self, end_ns: int) -> None:
-        """Publish the last step if it can be closed, at the end of the program.
-
-        Args:
-            end_ns: Now; a step without a loader ends with its last update instead.
-        """
+        """Publish the last step if it can be closed; one without a loader ends with its last update."""
         cut = self._cut
         if cut is None or self._capture.detached:
             return
@@ -373,35 +291,25 @@ class Boundaries:
         self._tentative.clear()
 
     def _close_at_cut(self, cut: Cut) -> None:
+        end_ns, kept_regions, kept_batches = cut
         capture = self._capture
-        regions, batches = capture.regions[cut.regions :], capture.batches[cut.batches :]
-        del capture.regions[cut.regions :], capture.batches[cut.batches :]
-        self._close(cut.end_ns)
+        regions, batches = capture.regions[kept_regions:], capture.batches[kept_batches:]
+        del capture.regions[kept_regions:], capture.batches[kept_batches:]
+        self._close(end_ns)
         self._capture.regions += regions
         self._capture.batches += batches
 
     def _close(self, end_ns: int) -> None:
         capture, recorder = self._capture, self.recorder
         phases = [region[0] for region in capture.regions]
-        if _FORWARD in phases or _BACKWARD in phases:
-            if self.on_close is not None:
-                self.on_close(_FORWARD not in phases)
-            self._begin(recorder.complete(capture, end_ns))
-        else:  # an optimizer has only initialised its state
+        forward = _FORWARD in phases
+        if not forward and _BACKWARD not in phases:  # an optimizer has only initialised its state
             self._begin(recorder.abort(capture))
+            return
+        if self.watching or not forward or not recorder.steps & recorder.steps + 1:
+            self.on_close(not forward)
+        self._begin(recorder.complete(capture, end_ns))
 
 
-def _contains(batches: list[Batch], loader: int) -> bool:
-    return any(batch[0] == loader for batch in batches)
-
-
-def reference(optimizer: Any) -> Any:
-    """Name an optimizer without keeping it alive.
-
-    Args:
-        optimizer: A `torch.optim.Optimizer`.
-
-    Returns:
-        Its weak reference, the same object on each call; ids are reused, references are not.
-    """
-    return weakref.ref(optimizer)
+def _nothing(*_: object) -> None:
+    pass

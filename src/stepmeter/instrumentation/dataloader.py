@@ -51,92 +51,47 @@ def _timed_iter(boundaries: Boundaries, original: Any) -> Any:
 
 
 def _timed_next(boundaries: Boundaries, original: Any) -> Any:
-    fetch = Fetches(boundaries)
-    begins, ended, loader_ended = fetch.begins, fetch.ended, fetch.loader_ended
+    inside = False  # a dataset may read another loader
+    is_grad_enabled = torch.is_grad_enabled
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807 - it takes that method's place
-        if get_ident() != boundaries.owner or fetch.inside:
+        nonlocal inside
+        if get_ident() != boundaries.owner or inside:
             return original(self)
-        fetch.inside = True
-        started = begins(self)
+        start_ns, loader, no_grad = monotonic_ns(), 0, False
         try:
-            batch = original(self)
-        except StopIteration:
-            loader_ended(started)
-            raise
-        finally:
-            fetch.inside = False
-        ended(started, batch)
-        return batch
-
-    return __next__
-
-
-class Fetches:
-    """Tells fetches from iterators, and keeps failures of ours from the program.
-
-    Attributes:
-        inside: Whether a fetch is going on; a dataset may read another loader.
-    """
-
-    __slots__ = ("_boundaries", "inside")
-
-    def __init__(self, boundaries: Boundaries) -> None:
-        self._boundaries = boundaries
-        self.inside = False
-
-    def begins(self, iterator: Any) -> tuple[int, int, bool] | None:
-        """An iterator is asked.
-
-        Args:
-            iterator: A loader's iterator.
-
-        Returns:
-            (identity of the loader, start in ns, whether gradients are off), or None when telling it failed.
-        """
-        try:
-            start_ns = monotonic_ns()
-            attributes = iterator.__dict__
-            loader, making_ns = attributes.get(_MADE) or (id(iterator), 0)
+            attributes = self.__dict__
+            loader, making_ns = attributes.get(_MADE) or (id(self), 0)
             if making_ns:
                 attributes[_MADE] = (loader, 0)
                 start_ns -= making_ns
-            no_grad = not torch.is_grad_enabled()
-            self._boundaries.fetch_begins(loader, start_ns, no_grad=no_grad)
-            if self._boundaries.before_fetch is not None:
-                self._boundaries.before_fetch()
+            no_grad = not is_grad_enabled()
+            boundaries.fetch_begins(loader, start_ns, no_grad)
+            if boundaries.stale:
+                boundaries.before_fetch()
                 start_ns = monotonic_ns() - making_ns
         except Exception as error:
-            self._boundaries.fault("fetch", error)
-            return None
-        return loader, start_ns, no_grad
-
-    def ended(self, started: tuple[int, int, bool] | None, batch: Any) -> None:
-        """The iterator returned a batch.
-
-        Args:
-            started: What `begins` returned.
-            batch: The batch.
-        """
-        if started is None:
-            return
+            boundaries.fault("fetch", error)
+        inside = True
         try:
-            loader, start_ns, no_grad = started
-            end_ns = monotonic_ns()
-            self._boundaries.fetch_ended(start_ns, end_ns, (loader, *sizes_of(batch)), no_grad=no_grad)
-        except Exception as error:
-            self._boundaries.fault("fetch", error)
-
-    def loader_ended(self, started: tuple[int, int, bool] | None) -> None:
-        """The iterator had no further batch.
-
-        Args:
-            started: What `begins` returned.
-        """
-        if started is None:
-            return
+            batch = original(self)
+        except StopIteration:
+            ended(loader, start_ns)
+            raise
+        finally:
+            inside = False
+        end_ns = monotonic_ns()
         try:
-            self._boundaries.loader_ended(started[0], started[1])
+            boundaries.fetch_ended(start_ns, end_ns, (loader, *sizes_of(batch)), no_grad)
         except Exception as error:
-            self._boundaries.fault("fetch", error)
+            boundaries.fault("fetch", error)
+        return batch
+
+    def ended(loader: int, start_ns: int) -> None:
+        try:
+            boundaries.loader_ended(loader, start_ns)
+        except Exception as error:
+            boundaries.fault("fetch", error)
+
+    return __next__

@@ -7,7 +7,6 @@ makes torch.compile recompile. `_compiled_call_impl` does none of that: dynamo g
 from __future__ import annotations
 
 import weakref
-from threading import get_ident
 from typing import Any, Final
 
 import torch
@@ -47,7 +46,12 @@ class ForwardSlot:
         module: Any = self._module()
         call = self._compiled or module._call_impl  # noqa: SLF001 - what torch itself calls at this place
         boundaries = self._boundaries
-        if _is_compiling() or not self._begins():
+        try:
+            outermost = not _is_compiling() and boundaries.forward_begins()
+        except Exception as error:
+            outermost = False
+            boundaries.fault("forward", error)
+        if not outermost:
             return call(*args, **kwargs)
         grad = _is_grad_enabled()
         start_ns = monotonic_ns()
@@ -56,20 +60,13 @@ class ForwardSlot:
         except BaseException:
             boundaries.forward_failed()
             raise
+        end_ns = monotonic_ns()
         try:
-            boundaries.forward_ended(start_ns, monotonic_ns(), grad=grad, training=module.training)
+            boundaries.forward_ended(start_ns, end_ns, grad, module.training)
             self.called = self.called or grad
         except Exception as error:
             boundaries.fault("forward", error)
         return result
-
-    def _begins(self) -> bool:
-        boundaries = self._boundaries
-        try:
-            return (get_ident() == boundaries.owner or boundaries.takes_over()) and boundaries.forward_begins()
-        except Exception as error:
-            boundaries.fault("forward", error)
-            return False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
         return None

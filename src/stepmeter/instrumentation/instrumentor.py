@@ -41,7 +41,7 @@ class _Installation:
             identity.step_closed()
 
         boundaries.on_close = closing
-        boundaries.before_fetch = roots.refresh
+        boundaries.before_fetch = roots.scan
         roots.on_scan = identity.scanned
         self.switches: list[_Switch] = [
             *dataloader.patches(boundaries),
@@ -144,4 +144,3 @@ def _record_nothing() -> None:
     """A forked child, such as a loader's worker, is nobody's training."""
     for installation in _installed:
         installation.boundaries.owner = 0
-        installation.recorder.recording = False

@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
+from weakref import ref
 
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from stepmeter.capture.clock import monotonic_ns
-from stepmeter.instrumentation.boundary import Boundaries, reference
+from stepmeter.instrumentation.boundary import Boundaries
 from stepmeter.instrumentation.patch import Patch
 
 
@@ -61,14 +62,14 @@ class Hooks:
     def _before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if get_ident() == self._boundaries.owner:
             try:
-                self._boundaries.optimizer_begins(reference(optimizer))
+                self._boundaries.optimizer_begins(ref(optimizer))
             except Exception as error:
                 self._boundaries.fault("optimizer", error)
 
     def _after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if get_ident() == self._boundaries.owner:
             try:
-                self._boundaries.optimizer_ended(reference(optimizer))
+                self._boundaries.optimizer_ended(ref(optimizer))
             except Exception as error:
                 self._boundaries.fault("optimizer", error)
 
@@ -85,13 +86,13 @@ def _told_scaler_step(boundaries: Boundaries, original: Any) -> Any:
 
     def begins(optimizer: Any) -> None:
         try:
-            boundaries.update_begins(reference(optimizer))
+            boundaries.update_begins(ref(optimizer))
         except Exception as error:
             boundaries.fault("scaler", error)
 
     def ended(optimizer: Any) -> None:
         try:
-            stepped = reference(optimizer)
+            stepped = ref(optimizer)
             if not boundaries.has_stepped(stepped):  # no hook fires for a skipped update
                 boundaries.updated(stepped, monotonic_ns())
         except Exception as error:

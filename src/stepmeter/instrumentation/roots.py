@@ -40,7 +40,6 @@ class Roots:
 
     __slots__ = (
         "_boundaries",
-        "_dirty",
         "_eager",
         "_missed",
         "_optimizers",
@@ -53,7 +52,6 @@ class Roots:
         self._boundaries = boundaries
         self._slots: list[ForwardSlot] = []
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
-        self._dirty = True
         self._eager = _EAGER_SCANS
         self._missed = 0
         self._watched_steps: int | None = None
@@ -65,16 +63,11 @@ class Roots:
         Args:
             made: Whether it is complete; a group added to it is seen at the next fetch or step.
         """
-        self._dirty = True
+        self._boundaries.stale = True
         if made and self._eager > 0:
             self._eager -= 1
             self.scan()
-            self._dirty = True  # wrappers such as DDP may still be put around the model
-
-    def refresh(self) -> None:
-        """Scan if something has changed; called before each fetch."""
-        if self._dirty:
-            self.scan()
+            self._boundaries.stale = True  # wrappers such as DDP may still be put around the model
 
     def step_closed(self, missed_forward: bool) -> None:
         """A step is about to be published.
@@ -88,13 +81,13 @@ class Roots:
         if missed_forward:
             self._missed += 1
             if self._missed in _MISSED_SCANS:
-                self._dirty = True
-        if self._dirty and (missed_forward or not self._slots):
+                self._boundaries.stale = True
+        if self._boundaries.stale and (missed_forward or not self._slots):
             self.scan()
 
     def scan(self) -> None:
         """Look for optimizers and for the modules above their parameters, and watch these."""
-        self._dirty = False
+        self._boundaries.stale = False
         modules, optimizers = _alive()
         if not optimizers:
             return
@@ -106,6 +99,7 @@ class Roots:
         for slot in self._slots:
             slot.on()
         self._watched_steps = 0
+        self._boundaries.watching = True
         if self.on_scan is not None:
             self.on_scan(owners)
 
@@ -115,6 +109,7 @@ class Roots:
             slot.off()
         self._slots = []
         self._watched_steps = None
+        self._boundaries.watching = False
 
     def _settle(self, steps: int) -> None:
         """Keep the roots only, once every optimizer has had its turn."""
@@ -131,6 +126,7 @@ class Roots:
                 slot.off()
         self._slots = [slot for slot in self._slots if slot.called]
         self._watched_steps = None
+        self._boundaries.watching = False
 
 
 def _alive() -> tuple[list[torch.nn.Module], list[Optimizer]]:
