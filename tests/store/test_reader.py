@@ -40,9 +40,7 @@ def test_a_run_that_is_not_there_is_named_beside_those_that_are(run, tmp_path):
 
 def test_a_newer_store_is_refused(run):
     """A store that a newer stepmeter wrote is refused with what to do."""
-    (run / "run.json").write_text(
-        json.dumps({"store_version": 2, "run_id": "r", "run_name": None, "created_ns": 1})
-    )
+    (run / "run.json").write_text(json.dumps({"store_version": 2, "run_id": "r", "run_name": None, "created_ns": 1}))
     with pytest.raises(StoreVersionError, match="store version 2, this stepmeter reads up to 1; upgrade"):
         open_run(run)
 
@@ -173,9 +171,7 @@ def test_columns_keep_integers_and_mask_nulls(run):
 
 def test_snapshot_and_catalog_have_the_same_names_and_types(run):
     """A query that works on run.duckdb works on a snapshot, with the same types."""
-    describe = (
-        "SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns ORDER BY ALL"
-    )
+    describe = "SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns ORDER BY ALL"
     with duckdb.connect(str(run / "run.duckdb"), read_only=True) as connection:
         expected = connection.execute(describe).fetchall()
     with open_run(run) as reader:
@@ -206,9 +202,7 @@ def test_a_query_of_a_person_reads_the_run_and_nothing_else(run, sql, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "sql", ["SELECT 1 AS x", "DESCRIBE steps", "SUMMARIZE steps", "EXPLAIN ANALYZE FROM steps"]
-)
+@pytest.mark.parametrize("sql", ["SELECT 1 AS x", "DESCRIBE steps", "SUMMARIZE steps", "EXPLAIN ANALYZE FROM steps"])
 def test_queries_that_only_read_are_answered(run, sql):
     """Whatever only reads is answered with columns and rows."""
     with open_run(run) as reader:

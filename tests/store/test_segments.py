@@ -72,16 +72,12 @@ def test_every_view_and_column_says_what_it_is(tmp_path):
     """Every view and column of run.duckdb has a comment."""
     run = create_run(tmp_path, "id-1", "demo")
     with duckdb.connect(str(run / "run.duckdb"), read_only=True) as connection:
-        views = connection.execute(
-            "SELECT schema_name, view_name, comment FROM duckdb_views() WHERE NOT internal"
-        )
+        views = connection.execute("SELECT schema_name, view_name, comment FROM duckdb_views() WHERE NOT internal")
         found = views.fetchall()
         silent = connection.execute(
             "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
         ).fetchall()
-        tags = connection.execute(
-            "SELECT tags FROM duckdb_databases() WHERE database_name = 'run'"
-        ).fetchone()
+        tags = connection.execute("SELECT tags FROM duckdb_databases() WHERE database_name = 'run'").fetchone()
     assert {name for schema, name, _ in found if schema == "main"} == set(PUBLIC_VIEWS)
     assert {name for schema, name, _ in found if schema == "raw"} == {table.name for table in TABLES}
     assert all(comment for _, _, comment in found)
@@ -140,6 +136,4 @@ def test_segments_have_the_declared_types(tmp_path):
     segment = write_segment(run, HISTOGRAM_POINTS, points, "host-0", 1)
     assert str(pq.read_schema(segment).field("bucket_counts").type) == "list<element: uint64>"
     with open_run(run) as reader:
-        assert reader.snapshot().rows("SELECT bucket_counts, explicit_bounds FROM histograms") == [
-            ([1, 2], [0.5])
-        ]
+        assert reader.snapshot().rows("SELECT bucket_counts, explicit_bounds FROM histograms") == [([1, 2], [0.5])]

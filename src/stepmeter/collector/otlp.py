@@ -126,6 +126,8 @@ def _parse_json(signal: Signal, body: bytes) -> Any:
     message = signal.request()
     try:
         document = orjson.loads(body)
+        if not isinstance(document, dict):  # ParseDict takes an empty list or a text for an empty message
+            raise TypeError("found no object")  # noqa: TRY301 - one way out for everything that is wrong
         _ids_to_base64(document)
         json_format.ParseDict(document, message, ignore_unknown_fields=True)
     except (ValueError, TypeError, AttributeError, RecursionError, json_format.Error) as error:

@@ -1,0 +1,126 @@
+"""Tests of the collector's configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stepmeter.collector.config import CollectorConfig, Endpoint, default_config, parse_address, read_config
+from stepmeter.errors import ConfigError, UsageError
+
+LOCAL = Path(__file__).parents[2] / "collector-config" / "local.yaml"
+
+WHOLE = """\
+receivers:
+  otlp:
+    protocols:
+      grpc:
+        endpoint: 127.0.0.1:0
+processors:
+  duckdb:
+service:
+  pipelines:
+    traces:
+      receivers: [otlp]
+      processors: [duckdb]
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Read a configuration from its text."""
+
+    def read(text, environ=None):
+        file = tmp_path / "c.yaml"
+        file.write_text(text)
+        return read_config(file, environ or {})
+
+    return read
+
+
+@pytest.mark.parametrize("environ", [{}, {"STEPMETER_DIR": "/somewhere"}])
+def test_local_yaml_is_what_is_built_in(environ):
+    """collector-config/local.yaml says in full what the collector does without a configuration."""
+    assert read_config(LOCAL, environ) == default_config(environ)
+
+
+def test_a_configuration_says_what_it_says(read):
+    """Endpoints, limits, directory, interval and pipelines are read; a protocol that is not named is off."""
+    text = WHOLE.replace("127.0.0.1:0", "'[::1]:9'\n        max_recv_msg_size_mib: 2").replace(
+        "duckdb:\n", "duckdb:\n    directory: ${env:D:-runs}/x\n    flush_interval: 250ms\n"
+    )
+    expected = CollectorConfig(Endpoint("::1", 9, 2 << 20), None, Path("here/x"), 0.25, ("traces",))
+    assert read(text, {"D": "here"}) == expected
+    assert read(text).directory == Path("runs/x")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("duckdb:\n", "duckbd:\n", 'c.yaml:7: unknown processor "duckbd"; known: duckdb'),
+        ("  otlp:", "  zipkin:", 'c.yaml:2: unknown receiver "zipkin"; known: otlp'),
+        ("receivers:\n  otlp", "recievers:\n  otlp", 'c.yaml:1: unknown section "recievers"; known: receivers'),
+        ("endpoint:", "endpiont:", 'c.yaml:5: unknown key "endpiont"; known: endpoint, max_recv_msg_size_mib'),
+        ("grpc:", "thrift:", 'c.yaml:4: unknown protocol "thrift"; known: grpc, http'),
+        ("127.0.0.1:0", "nonsense", 'c.yaml:5: address "nonsense"; expected host:port'),
+        ("127.0.0.1:0", "0.0.0.0:4317", "c.yaml:5: .*can be reached from other machines"),
+        ("127.0.0.1:0", "${env:WHERE}", "c.yaml:5: WHERE is not set and has no default"),
+        ("127.0.0.1:0", "127.0.0.1:0\n        max_recv_msg_size_mib: big", 'c.yaml:6: found "big", expected a number'),
+        ("duckdb:\n", "duckdb:\n    flush_interval: soon\n", 'c.yaml:8: found "soon", expected a duration'),
+        ("duckdb:\n", "duckdb: 5\n", 'c.yaml:7: found "5", expected a mapping'),
+        ("traces:", "profiles:", 'c.yaml:10: unknown pipeline "profiles"; known: traces, metrics'),
+        ("[otlp]", "[otlp, jaeger]", 'c.yaml:11: unknown receiver "jaeger"; known: otlp'),
+        ("[otlp]", "[]", "c.yaml:11: pipeline traces has no receivers"),
+        ("      receivers: [otlp]\n", "", "c.yaml:10: pipeline traces has no receivers"),
+        ("[duckdb]", "duckdb", r"c.yaml:12: expected a list"),
+        ("[duckdb]", "[duckdb]\n      exporters: [otlp]", "c.yaml:13: exporters are not there yet"),
+        ("service:", "exporters:\n  otlp:\n    endpoint: a:1\nservice:", "c.yaml:8: exporters are not there yet"),
+        ("processors:\n  duckdb:\n", "", "c.yaml:1: no section processors"),
+        ("  duckdb:\n", "", "c.yaml:6: no processor; expected duckdb"),
+        ("receivers:\n  otlp:", "receivers: [\n  otlp:", r"c.yaml:\d+: not YAML: "),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_and_line(read, old, new, message):
+    """Anything unknown or wrong is one line that begins with file and line and says what is known or expected."""
+    assert old in WHOLE
+    with pytest.raises(ConfigError, match=message) as caught:
+        read(WHOLE.replace(old, new, 1))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "text", "\x00", "a: &a [*a]", "- " * 2000])
+def test_what_is_no_configuration_is_one_line(read, text):
+    """A file that is empty, no mapping or no YAML is a ConfigError."""
+    with pytest.raises(ConfigError) as caught:
+        read(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    """A configuration that can't be read is a ConfigError."""
+    with pytest.raises(ConfigError, match="can't be read: No such file"):
+        read_config(tmp_path / "none.yaml", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:1", ("127.0.0.1", 1)),
+        (":0", ("127.0.0.1", 0)),
+        ("[::1]:2", ("::1", 2)),
+        ("localhost:3", ("localhost", 3)),
+    ],
+)
+def test_addresses_are_taken_apart(text, expected):
+    """An address is a host and a port; without a host it is this machine."""
+    assert parse_address(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "4317", "host", "127.0.0.1:x", "127.0.0.1:65536", "10.0.0.1:1", "example.org:1", ":-1"]
+)
+def test_what_is_no_local_address_is_refused(text):
+    """What is no address, or can be reached from elsewhere, is refused."""
+    with pytest.raises(UsageError, match="expected"):
+        parse_address(text)
