@@ -113,3 +113,12 @@ def test_further_findings_follow_with_their_reasons(tmp_path):
     assert text.startswith(("RESIDUAL-HEAVY", "INPUT-BOUND"))
     assert text.count("\nwhy ") == 2
     assert text.count("\nnext") == 2
+
+
+def test_a_restarted_run_says_which_attempt_it_is_about(tmp_path):
+    """Only the latest attempt is judged, and the line on the run says so."""
+    builder = RunBuilder().rank(0, range(1, 25)).rank(0, range(1, 11), attempt=1)
+
+    text = summarize(builder.write(tmp_path, name="again")).text()
+
+    assert "run again: steps 1 to 10 (10 steps, 1 rank, CPU clock, latest of 2 attempts)" in text

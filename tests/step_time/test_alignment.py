@@ -6,7 +6,7 @@ import pytest
 from tests.support.step_time import RunBuilder
 
 from stepmeter.analysis.step_time.alignment import align
-from stepmeter.analysis.step_time.model import StepTimeRepositorySnapshot, StepTimeSourceRow
+from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot, StepTimeSourceRow
 
 
 def window_of(builder: RunBuilder, window_size: int = 10_000):

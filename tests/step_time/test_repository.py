@@ -7,8 +7,8 @@ import pytest
 from tests.support.step_time import RunBuilder
 
 from stepmeter.analysis.queries import query
-from stepmeter.analysis.step_time.model import PHASES
 from stepmeter.analysis.step_time.pipeline import StepTimePipeline, StepTimeRequest
+from stepmeter.analysis.step_time.source import PHASES
 from stepmeter.store import schema, segments
 from stepmeter.store.reader import open_run
 

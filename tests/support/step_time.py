@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from stepmeter.analysis.step_time.model import (
+from stepmeter.analysis.step_time.source import (
     RankIdentity,
     RankProgress,
     StepTimeRepositorySnapshot,

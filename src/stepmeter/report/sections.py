@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from stepmeter.analysis.step_time.model import METRICS, RankIdentity, StepTimeValues
+from stepmeter.analysis.step_time.model import METRICS, StepTimeValues
+from stepmeter.analysis.step_time.source import RankIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

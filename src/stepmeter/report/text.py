@@ -56,7 +56,7 @@ def verdict_text(
         The text, ending in a newline.
     """
     window, issues = analysis.window, analysis.diagnosis.issues
-    parts: list[RenderableType] = [*_head(issues), Text(), Text(_run_line(title, window)), Text()]
+    parts: list[RenderableType] = [*_head(issues), Text(), Text(_run_line(title, analysis)), Text()]
     parts.append(_sections([("step time", issues[0]), *others], color=color))
     if window.metrics:
         parts += [Text(), evidence_table(window, width=width, color=color)]
@@ -149,8 +149,9 @@ def _labelled(label: str, sentence: str) -> Table:
     return grid
 
 
-def _run_line(title: str, window: StepTimeWindow) -> str:
-    coverage = window.coverage
+def _run_line(title: str, analysis: StepTimeAnalysis) -> str:
+    window, coverage = analysis.window, analysis.window.coverage
+    attempts = [f"latest of {analysis.snapshot.attempts} attempts"] if analysis.snapshot.attempts > 1 else []
     ranks = f"{coverage.ranks_present} of {coverage.world_size} ranks" if coverage.world_size > 1 else "1 rank"
     if not window.steps:
         return f"run {title}: {coverage.recorded_steps} steps recorded, none analyzed"
@@ -163,7 +164,7 @@ def _run_line(title: str, window: StepTimeWindow) -> str:
         )
         if count > 0
     ]
-    details = ", ".join([f"{len(window.steps)} steps", ranks, f"{window.clock.upper()} clock", *left_out])
+    details = ", ".join([f"{len(window.steps)} steps", ranks, f"{window.clock.upper()} clock", *attempts, *left_out])
     return f"run {title}: steps {window.steps[0]} to {window.steps[-1]} ({details})"
 
 

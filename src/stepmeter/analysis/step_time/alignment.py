@@ -12,19 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from stepmeter.analysis.step_time.model import (
-    OCCASIONAL,
-    SOURCE_METRICS,
-    TRACED,
     Clock,
     SilentRank,
     StepTimeCohorts,
     StepTimeCoverage,
     StepTimeRankFacts,
-    StepTimeRepositorySnapshot,
-    StepTimeSourceRow,
     StepTimeWindow,
 )
 from stepmeter.analysis.step_time.silence import silent_ranks
+from stepmeter.analysis.step_time.source import (
+    OCCASIONAL,
+    SOURCE_METRICS,
+    TRACED,
+    StepTimeRepositorySnapshot,
+    StepTimeSourceRow,
+)
 from stepmeter.analysis.step_time.statistics import rank_facts, rank_metrics, window_shares
 
 MIN_TYPICAL_STEPS = 2

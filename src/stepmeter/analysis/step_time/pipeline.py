@@ -11,7 +11,8 @@ from stepmeter.analysis.step_time.alignment import align
 
 if TYPE_CHECKING:
     from stepmeter.analysis.diagnosis.model import Diagnosis
-    from stepmeter.analysis.step_time.model import Profile, StepTimeRepositorySnapshot, StepTimeWindow
+    from stepmeter.analysis.step_time.model import Profile, StepTimeWindow
+    from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot
     from stepmeter.store.reader import Snapshot
 
 

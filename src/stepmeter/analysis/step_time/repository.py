@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepmeter.analysis.queries import query
-from stepmeter.analysis.step_time.model import (
-    LIVE_WINDOW_STEPS,
+from stepmeter.analysis.step_time.model import LIVE_WINDOW_STEPS, SUMMARY_WINDOW_STEPS, Profile
+from stepmeter.analysis.step_time.silence import silent_ranks
+from stepmeter.analysis.step_time.source import (
     SOURCE_METRICS,
-    SUMMARY_WINDOW_STEPS,
-    Profile,
     RankIdentity,
     RankProgress,
     StepTimeRepositorySnapshot,
     StepTimeSourceCursor,
     StepTimeSourceRow,
 )
-from stepmeter.analysis.step_time.silence import silent_ranks
 from stepmeter.units import milliseconds
 
 if TYPE_CHECKING:

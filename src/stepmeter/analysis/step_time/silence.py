@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
-from stepmeter.analysis.step_time.model import LIVE_WINDOW_STEPS, RankProgress, SilentRank
+from stepmeter.analysis.step_time.model import LIVE_WINDOW_STEPS, SilentRank
+from stepmeter.analysis.step_time.source import RankProgress
 
 SILENT_AFTER_S = 30.0
 SILENT_AFTER_STEPS = 20

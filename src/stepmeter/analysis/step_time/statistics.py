@@ -10,13 +10,13 @@ import numpy.typing as npt
 from stepmeter.analysis.step_time.model import (
     METRICS,
     SHARE_COMPONENTS,
-    TRACED,
     Clock,
     StepTimeMetric,
     StepTimeRankFacts,
     StepTimeShare,
     StepTimeValues,
 )
+from stepmeter.analysis.step_time.source import TRACED
 
 BOOTSTRAP_SAMPLES = 200
 BOOTSTRAP_SEED = 20_260_101

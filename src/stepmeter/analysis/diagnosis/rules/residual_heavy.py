@@ -5,7 +5,7 @@
 RESIDUAL_STALLS.
 *Why*: `max(0, traced - h2d - forward - backward - optimizer)`: losses, metrics, logging, synchronisation, Python.
 It is unattributed time, and no proof of communication.
-*Next*: look at what the loop does beside the model; a span around each suspect names it.
+*Next*: look at what the loop does beside the model; do a suspect on every tenth step only and compare.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 METRIC = "residual_ms"
 ACTION = (
     "Look at what the loop does outside the model: .item() and logging on every step, metrics, the loss outside the "
-    'model; put stepmeter.span("name") around a suspect to see its share.'
+    "model; do a suspect on every tenth step only and compare."
 )
 
 
