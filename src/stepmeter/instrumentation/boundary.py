@@ -75,8 +75,8 @@ class Boundaries:
         self.owner = get_ident()
         self.stale = True
         self.watching = False
-        self.before_fetch: Callable[[], None] = _nothing
-        self.on_close: Callable[[bool], None] = _nothing
+        self.before_fetch: Callable[[], None] = lambda: None
+        self.on_close: Callable[[bool], None] = lambda _missed_forward: None
         self.strict = strict
         self._reset()
 
@@ -115,8 +115,6 @@ class Boundaries:
         self.owner = get_ident()
         return True
 
-    # ── input ───────────────────────────────────────────────────────────────────────────────────────────────
-
     def fetch_begins(self, loader: int, start_ns: int, no_grad: bool) -> None:
         """A loader, named by its id, is asked for a batch."""
         if self._capture.detached:
@@ -148,8 +146,6 @@ class Boundaries:
         if self._cut is not None:
             self._close(self._earliest(start_ns))
         self._undecided = [fetch for fetch in self._undecided if fetch[3][0] != loader]
-
-    # ── forward ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def forward_begins(self) -> bool:
         """A root is called; True for an outermost call of the thread that trains: its end or failure follows."""
@@ -191,8 +187,6 @@ class Boundaries:
         self._forwards = False
         self._failed = True
 
-    # ── backward ────────────────────────────────────────────────────────────────────────────────────────────
-
     def backward_begins(self) -> bool:
         """Gradients are asked for; True for an outermost call: its end or failure follows."""
         if self._backwards:
@@ -217,8 +211,6 @@ class Boundaries:
         """Gradients did not come."""
         self._backwards = False
         self._failed = True
-
-    # ── optimizer ───────────────────────────────────────────────────────────────────────────────────────────
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """`Optimizer.step` is called."""
@@ -259,8 +251,6 @@ class Boundaries:
     def has_stepped(self, optimizer: Any) -> bool:
         """Whether an optimizer has stepped in the step in progress."""
         return optimizer in self._stepped
-
-    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def finish(self, end_ns: int) -> None:
         """Publish the last step if it can be closed; one without a loader ends with its last update."""
@@ -309,7 +299,3 @@ class Boundaries:
         if self.watching or not forward or not recorder.steps & recorder.steps + 1:
             self.on_close(not forward)
         self._begin(recorder.complete(capture, end_ns))
-
-
-def _nothing(*_: object) -> None:
-    pass
