@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from stepmeter.collector.decode import (
     MAX_TIME_NS,
@@ -10,6 +10,7 @@ from stepmeter.collector.decode import (
     Row,
     Rows,
     RunKey,
+    any_value,
     attributes_of,
     has_type,
     resource_facts,
@@ -29,26 +30,25 @@ from stepmeter.conventions.attributes import (
 from stepmeter.conventions.spans import STEP_SPAN
 from stepmeter.store.schema import RESOURCES, SPANS, STEPS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _KINDS: Final = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
 _STATUSES: Final = ("Unset", "Ok", "Error")
 _TRACE_ID_BYTES: Final = 16
 _SPAN_ID_BYTES: Final = 8
 
+_FIELDS: Final = {"int": "int_value", "double": "double_value", "string": "string_value", "boolean": "bool_value"}
 _STEP_COLUMNS: Final = {
-    attribute.key: (STEPS.column_names.index(attribute.column), attribute)
+    attribute.key: (STEPS.column_names.index(attribute.column), _FIELDS[attribute.type])
     for attribute in STEP_ATTRIBUTES
     if attribute.column
 }
 _DEFAULTS: Final = {ATTEMPT.key: 0, RANK.key: 0, WORLD_SIZE.key: 1}
 """What a process without a launcher is: the first attempt, rank 0 of 1."""
 _FROM_RESOURCE: Final = tuple(
-    (*_STEP_COLUMNS[attribute.key], _DEFAULTS.get(attribute.key))
+    (_STEP_COLUMNS[attribute.key][0], attribute, _DEFAULTS.get(attribute.key))
     for attribute in names.RESOURCE_ATTRIBUTES
     if attribute.key in _STEP_COLUMNS
 )
+_STEP_INDEX: Final = STEPS.column_names.index("step")
 _FACTS: Final = 1 + len(_STEP_COLUMNS)
 """Columns of `steps` before those that are no attributes."""
 
@@ -62,7 +62,13 @@ def reject_spans(message: Any) -> tuple[int, str]:
     Returns:
         Their number, and what is wrong with the first of them.
     """
-    problems = [problem for _, _, span in _spans(message) if (problem := _problem(span))]
+    problems = [
+        problem
+        for resource_spans in message.resource_spans
+        for scope_spans in resource_spans.scope_spans
+        for span in scope_spans.spans
+        if (problem := _problem(span))
+    ]
     return len(problems), problems[0] if problems else ""
 
 
@@ -79,24 +85,18 @@ def decode_spans(message: Any, default_run: RunKey, rows: Rows) -> None:
         run = facts.run or default_run
         rows.of(run, RESOURCES).append((run.run_id, *facts.row))
         steps, spans = rows.of(run, STEPS), rows.of(run, SPANS)
+        template = _step_template(run, facts)
         for scope_spans in resource_spans.scope_spans:
             scope = scope_spans.scope
             ours = scope.name == SCOPE_NAME
             for span in scope_spans.spans:
                 if _problem(span):
                     continue
-                attributes = attributes_of(span.attributes)
-                if ours and span.name == STEP_SPAN.name and has_type(attributes.get(STEP.key), STEP):
-                    steps.append(_step_row(run, facts, span, attributes))
+                step = _step_row(template, facts, span) if ours and span.name == STEP_SPAN.name else None
+                if step is not None:
+                    steps.append(step)
                 else:
-                    spans.append(_span_row(run, facts, scope, span, attributes))
-
-
-def _spans(message: Any) -> Iterator[tuple[Any, Any, Any]]:
-    for resource_spans in message.resource_spans:
-        for scope_spans in resource_spans.scope_spans:
-            for span in scope_spans.spans:
-                yield resource_spans, scope_spans, span
+                    spans.append(_span_row(run, facts, scope, span))
 
 
 def _problem(span: Any) -> str | None:
@@ -107,21 +107,38 @@ def _problem(span: Any) -> str | None:
     return None
 
 
-def _step_row(run: RunKey, facts: ResourceFacts, span: Any, attributes: dict[str, Any]) -> Row:
+def _step_template(run: RunKey, facts: ResourceFacts) -> list[Any]:
+    """A row of `steps` with what the resource knew at start; it counts only where a span says nothing."""
     row: list[Any] = [None] * _FACTS
     row[0] = run.run_id
-    rest = {}
-    for key, value in attributes.items():
-        column = _STEP_COLUMNS.get(key)
-        if column is not None and has_type(value, column[1]):
-            row[column[0]] = value
-        else:
-            rest[key] = value
-    # what the resource knew at start counts only where the span says nothing
     for index, attribute, default in _FROM_RESOURCE:
-        if row[index] is None:
-            at_start = typed(facts.attributes, attribute)
-            row[index] = default if at_start is None else at_start
+        at_start = typed(facts.attributes, attribute)
+        row[index] = default if at_start is None else at_start
+    return row
+
+
+def _step_row(template: list[Any], facts: ResourceFacts, span: Any) -> Row | None:
+    """The row of a step; None when it has no number.
+
+    Reading an attribute is what decoding costs, so that each is read once and as its column's type.
+    """
+    row = template.copy()
+    rest = {}
+    for pair in span.attributes:
+        key, value = pair.key, pair.value
+        column = _STEP_COLUMNS.get(key)
+        if column is None:
+            rest[key] = any_value(value)
+            continue
+        index, field = column
+        found = getattr(value, field)
+        # a zero is either the value or the absence of one of this type
+        if found or value.HasField(field):
+            row[index] = found
+        else:
+            rest[key] = any_value(value)
+    if row[_STEP_INDEX] is None:
+        return None
     return (
         *row,
         typed(facts.attributes, names.HOST_NAME),
@@ -134,7 +151,8 @@ def _step_row(run: RunKey, facts: ResourceFacts, span: Any, attributes: dict[str
     )
 
 
-def _span_row(run: RunKey, facts: ResourceFacts, scope: Any, span: Any, attributes: dict[str, Any]) -> Row:
+def _span_row(run: RunKey, facts: ResourceFacts, scope: Any, span: Any) -> Row:
+    attributes = attributes_of(span.attributes)
     status = span.status
     return (
         run.run_id,
