@@ -6,9 +6,8 @@ accept → parse and check → journal, one sync for all that wait → acknowled
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -19,6 +18,7 @@ from stepmeter.collector.decode_metrics import reject_points
 from stepmeter.collector.decode_traces import reject_spans
 from stepmeter.collector.journal import JournalFile, Record, journal_files, read_journal
 from stepmeter.collector.otlp import METRICS, TRACES, parse
+from stepmeter.collector.seen import Receipt, SeenRequests, digest_of
 from stepmeter.collector.segment_writer import SegmentWriter
 from stepmeter.collector.slot import take_slot
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from stepmeter.collector.otlp import Signal
 
 _REJECT: Final = {TRACES: reject_spans, METRICS: reject_points}
-_REMEMBERED_REQUESTS: Final = 65_536
 _SEGMENT_BYTES: Final = 32 << 20
 """Requests of this size become segments before their second is over."""
 _WAITING_BYTES: Final = 256 << 20
@@ -42,19 +41,6 @@ class UnavailableError(Exception):
     """The request can't be made durable now; the sender should send it again."""
 
     retry_after_s: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What became of a request.
-
-    Attributes:
-        rejected: Spans or data points in it that the store can't hold.
-        reason: What was wrong with the first of them.
-    """
-
-    rejected: int = 0
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +80,7 @@ class DuckdbProcessor:
         self._flush_interval_s = flush_interval_s
         self._slot = take_slot(directory)
         self._writer = SegmentWriter(directory, self._slot.collector)
-        self._seen: OrderedDict[bytes, Receipt] = OrderedDict()
-        self._in_flight: dict[bytes, Future[Receipt]] = {}
-        self._seen_lock = threading.Lock()
+        self._seen = SeenRequests(health)
         left_over = journal_files(self._slot.journal_dir)
         self._file = JournalFile(self._slot.journal_dir, self._slot.first_number, default_run)
         self._open: list[_Pending] = []
@@ -125,25 +109,7 @@ class DuckdbProcessor:
             MalformedError: It can't be decoded.
             UnavailableError: It can't be made durable now.
         """
-        digest = _digest(record)
-        with self._seen_lock:
-            receipt = self._seen.get(digest)
-            twin = self._in_flight.get(digest)
-            if receipt is None and twin is None:
-                mine: Future[Receipt] = Future()
-                self._in_flight[digest] = mine
-        if receipt is not None or twin is not None:
-            self._health.count("requests_deduplicated")
-            return receipt or twin.result()  # type: ignore[union-attr] # one of them is there
-        try:
-            receipt = self._make_durable(record)
-        except BaseException as error:
-            self._settle(digest, None)
-            mine.set_exception(error)
-            raise
-        self._settle(digest, receipt)
-        mine.set_result(receipt)
-        return receipt
+        return self._seen.once(digest_of(record), lambda: self._make_durable(record))
 
     def close(self) -> None:
         """Write what was acknowledged into segments; what can't be stays in the journal for the next start."""
@@ -171,17 +137,6 @@ class DuckdbProcessor:
         if rejected:
             self._health.warn(f"{record.signal.name}_rejected", f"rejected {rejected} of a request: {reason}", rejected)
         return Receipt(rejected, reason)
-
-    def _settle(self, digest: bytes, receipt: Receipt | None) -> None:
-        with self._seen_lock:
-            self._in_flight.pop(digest, None)
-            if receipt is not None:
-                self._remember(digest, receipt)
-
-    def _remember(self, digest: bytes, receipt: Receipt) -> None:
-        self._seen[digest] = receipt
-        if len(self._seen) > _REMEMBERED_REQUESTS:
-            self._seen.popitem(last=False)
 
     # ── journal ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -297,9 +252,9 @@ class DuckdbProcessor:
                 raise problem
 
             return _Closed(number, path, 0, fail)
-        unique = {_digest(record): record for record in records}
+        unique = {digest_of(record): record for record in records}
         for digest in unique:
-            self._remember(digest, Receipt())
+            self._seen.remember(digest, Receipt())
 
         def load() -> tuple[RunKey, list[tuple[Signal, Any]]]:
             parsed = [(r.signal, parse(r.signal, r.encoding, r.body)) for r in unique.values()]
@@ -307,8 +262,3 @@ class DuckdbProcessor:
 
         self._health.count("requests_replayed", len(unique))
         return _Closed(number, path, 0, load)
-
-
-def _digest(record: Record) -> bytes:
-    kind = bytes((record.signal.code, record.encoding.value))
-    return hashlib.blake2b(record.body, digest_size=16, key=kind).digest()
