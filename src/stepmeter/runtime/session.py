@@ -34,12 +34,15 @@ class Session:
     """
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
+        # here, at start, and not on the training thread when the first step completes
         from stepmeter.telemetry.guard import Guard
+        from stepmeter.telemetry.pipeline import Pipeline
         from stepmeter.telemetry.setup import BoundedExit
 
         self._pid = os.getpid()
         self._anchor = read_anchor()
         self._guard = Guard(strict=environment.is_true(environ, environment.STRICT))
+        self._make_pipeline = Pipeline
         self._pipeline: Pipeline | None = None
         self._exit = BoundedExit(self._guard)
         self._end = threading.Event()
@@ -76,11 +79,9 @@ class Session:
 
     def _start_pipeline(self) -> None:
         """Runs on the training thread, at the first completed step only."""
-        from stepmeter.telemetry.pipeline import Pipeline
-
         self.recorder.on_publish = None
         with self._guard.over("starting telemetry"):
-            self._pipeline = Pipeline(self.recorder, self._anchor, self._guard, _outcome)
+            self._pipeline = self._make_pipeline(self.recorder, self._anchor, self._guard, _outcome)
             self._pipeline.start()
 
     def _close_when_told(self) -> None:

@@ -176,14 +176,11 @@ def step_resource(configured: Resource | None, anchor: ClockAnchor) -> Resource:
     Returns:
         The merged resource.
     """
-    environ = os.environ
-    attributes = {
-        **run_attributes(environ),
-        **gpu_attributes(environ),
-        **allocator_attributes(environ),
-        **clock_attributes(anchor),
-    }
     theirs = configured if configured is not None else Resource.create()
+    attributes = clock_attributes(anchor)
+    if words.TORCH_VERSION.key not in theirs.attributes:  # else our detectors have run, and reading metadata is slow
+        environ = os.environ
+        attributes |= run_attributes(environ) | gpu_attributes(environ) | allocator_attributes(environ)
     # merged here, since Resource.merge refuses two schema URLs and would lose one side
     return Resource({**_known(attributes), **theirs.attributes}, theirs.schema_url)
 
