@@ -205,3 +205,17 @@ def test_trace_by_hand_is_not_needed_for_loss_modules(recorder):
         optimizer.step()
     assert [step["forward"] for step in seen(recorder)] == [1, 1, 1]
     assert loss_of(net, (inputs, wanted)).item() >= 0
+
+
+def test_armed_by_the_first_optimizer(recorder):
+    """The recorder says once that training is about to begin: when the first optimizer is made, before any step."""
+    calls = []
+    recorder.on_armed = lambda: calls.append(recorder.steps)
+    net = model()
+    assert calls == []
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    assert calls == [0]
+    torch.optim.SGD(net.parameters(), 0.1)
+    for batch in loader(2):
+        update(net, optimizer, batch)
+    assert calls == [0]

@@ -115,6 +115,7 @@ class Recorder:
         memory: Their memory snapshots; drained on its own.
         recording: Whether completed steps are published; the queues keep draining when it is switched off.
         identity: Who this process is; replaced when torch.distributed or CUDA say more.
+        on_armed: Called once, when the program makes its first optimizer; steps are to come, and none has been.
         on_publish: Called after each publication on the training thread; wakes the drain and never blocks.
         on_fault: Called with a kind and the error when something of ours failed; must not raise.
         pid: The process that records; forked children find recording switched off.
@@ -125,6 +126,7 @@ class Recorder:
         "active",
         "identity",
         "memory",
+        "on_armed",
         "on_fault",
         "on_publish",
         "pid",
@@ -140,10 +142,17 @@ class Recorder:
         self.memory: Channel[StepMemory] = Channel(capacity)
         self.recording = True
         self.identity = identity or Identity()
+        self.on_armed: Callable[[], None] | None = None
         self.on_publish: Callable[[], None] | None = None
         self.on_fault: Callable[[str, BaseException], None] | None = None
         self.pid = os.getpid()
         _recorders.add(self)
+
+    def arm(self) -> None:
+        """Say that the program is about to train; says it once, and never in a forked child."""
+        tell, self.on_armed = self.on_armed, None
+        if tell is not None and self.recording:
+            tell()
 
     def fault(self, kind: str, error: BaseException) -> None:
         """Report a failure of ours.

@@ -64,6 +64,8 @@ class Roots:
             made: Whether it is complete; a group added to it is seen at the next fetch or step.
         """
         self._boundaries.stale = True
+        if made:
+            self._boundaries.recorder.arm()
         if made and self._eager > 0:
             self._eager -= 1
             self.scan()
