@@ -31,9 +31,11 @@ class Session:
 
     Args:
         environ: The process's environment.
+        own_providers: Whether the OpenTelemetry providers were configured for the program, so that their end is ours
+            to bound; those that a program made itself are left to it.
     """
 
-    def __init__(self, environ: MutableMapping[str, str]) -> None:
+    def __init__(self, environ: MutableMapping[str, str], *, own_providers: bool) -> None:
         # here, at start, and not on the training thread when the first step completes
         from stepmeter.telemetry.guard import Guard
         from stepmeter.telemetry.pipeline import Pipeline
@@ -44,7 +46,7 @@ class Session:
         self._guard = Guard(strict=environment.is_true(environ, environment.STRICT))
         self._make_pipeline = Pipeline
         self._pipeline: Pipeline | None = None
-        self._exit = BoundedExit(self._guard)
+        self._providers = BoundedExit(self._guard) if own_providers else None
         self._end = threading.Event()
         self._ended = threading.Event()
         self.recorder = Recorder(identity_from_environ(environ))
@@ -56,7 +58,8 @@ class Session:
         """Watch for torch and arrange the end."""
         from stepmeter.instrumentation.instrumentor import hook_torch
 
-        self._exit.take_over()
+        if self._providers is not None:
+            self._providers.take_over()
         use_recorder(self.recorder)
         hook_torch(self.recorder)
         # made now: at exit newer Pythons refuse to start a thread
@@ -73,9 +76,18 @@ class Session:
         with self._guard.over("finishing the last step"):
             finish(self.recorder)
         self._end.set()
-        if not self._ended.wait(EXIT_LIMIT_S - _CANCEL_S):
-            self._exit.cancel()
+        if not self._ended.wait(EXIT_LIMIT_S - _CANCEL_S) and self._providers is not None:
+            self._providers.cancel()
             self._ended.wait(_CANCEL_S)
+
+    def release(self) -> None:
+        """End without shutting the providers down, and give back what was taken over from them."""
+        providers, self._providers = self._providers, None
+        self.end()
+        if providers is not None:
+            providers.give_back()
+        if self._pipeline is not None:
+            self._pipeline.release()
 
     def _start_pipeline(self) -> None:
         """Runs on the training thread, at the first completed step only."""
@@ -90,8 +102,9 @@ class Session:
             if self._pipeline is not None:
                 undelivered = self._pipeline.close(time.monotonic() + EXIT_LIMIT_S - 2 * _CANCEL_S)
                 if undelivered:
-                    self._guard.say_once("undelivered", f"not delivered at exit: {undelivered} spans and metrics")
-            self._exit.shut_down()
+                    self._guard.say_once("undelivered", f"not delivered: {undelivered} spans and metric requests")
+            if self._providers is not None:
+                self._providers.shut_down()
         finally:
             self._ended.set()
 
@@ -99,11 +112,12 @@ class Session:
 _session: Session | None = None
 
 
-def start(environ: MutableMapping[str, str]) -> Session | None:
+def start(environ: MutableMapping[str, str], *, own_providers: bool = True) -> Session | None:
     """Start stepmeter in this process; harmless when it has been started.
 
     Args:
         environ: The process's environment.
+        own_providers: Whether the OpenTelemetry providers were configured for the program.
 
     Returns:
         The session; None where stepmeter is switched off or the process only helps another one.
@@ -112,9 +126,24 @@ def start(environ: MutableMapping[str, str]) -> Session | None:
     if is_switched_off(environ) or is_helper(sys.orig_argv):
         return None
     if _session is None:
-        _session = Session(environ)
+        _session = Session(environ, own_providers=own_providers)
         _session.begin()
     return _session
+
+
+def instrument() -> None:
+    """Start stepmeter in this process from code; what `opentelemetry-instrument` and `stepmeter run` do without.
+
+    A tracer provider that is there already is used; where there is none, the SDK is configured from the environment.
+    To be called before the training begins; harmless when stepmeter runs already or is switched off.
+    """
+    if is_switched_off(os.environ) or _session is not None:
+        return
+    from stepmeter.runtime.distro import StepmeterDistro
+    from stepmeter.telemetry.setup import configure_sdk
+
+    StepmeterDistro().configure()
+    start(os.environ, own_providers=configure_sdk())
 
 
 def stop() -> None:
@@ -124,8 +153,8 @@ def stop() -> None:
 
     if _session is not None:
         session, _session = _session, None
+        session.release()
         uninstall()
-        session.end()
         use_recorder(None)
 
 

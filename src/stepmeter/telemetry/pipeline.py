@@ -25,7 +25,7 @@ from stepmeter.conventions import environment, metrics
 from stepmeter.telemetry import emit
 from stepmeter.telemetry.aggregate import Aggregator
 from stepmeter.telemetry.budget import budget_from_environ
-from stepmeter.telemetry.exporters import metric_exporters, protect, span_exporters
+from stepmeter.telemetry.exporters import metric_exporters, protect, span_exporters, unprotect
 from stepmeter.telemetry.guard import Guard
 from stepmeter.telemetry.resource import step_resource
 from stepmeter.telemetry.sender import Sender, close_all
@@ -35,6 +35,7 @@ _EXPORT_INTERVAL_S = 1.0
 _SPANS_PER_REQUEST = 512
 _SPANS_WAITING = 32_768
 _METRICS_WAITING = 8
+_ACCOUNTING_S = 0.1  # what the drain thread may take, after the senders' deadline, to say what was not delivered
 
 
 class Pipeline:
@@ -60,7 +61,8 @@ class Pipeline:
         self._deadline_s = float("inf")
         self._span_senders: list[Sender] = []
         self._metric_senders: list[Sender] = []
-        self._undelivered = 0
+        self._protected: list[Any] = []
+        self._undelivered: int | None = None
         self._thread = threading.Thread(target=self._run, name="stepmeter-drain", daemon=True)
 
     def start(self) -> None:
@@ -76,10 +78,15 @@ class Pipeline:
         Returns:
             Spans and metric requests that were not delivered.
         """
-        self._deadline_s = deadline_s
+        self._deadline_s = deadline_s - _ACCOUNTING_S
         self._closing.set()
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
-        return self._undelivered
+        return self._undelivered if self._undelivered is not None else len(self._recorder.timing) + len(self._spans)
+
+    def release(self) -> None:
+        """Leave the exporters as they were."""
+        for exporter in self._protected:
+            unprotect(exporter)
 
     def _run(self) -> None:
         origin = None
@@ -99,10 +106,10 @@ class Pipeline:
     def _set_up(self) -> emit.Origin:
         tracer_provider, meter_provider = trace_api.get_tracer_provider(), metrics_api.get_meter_provider()
         for exporter in span_exporters(tracer_provider):
-            protect(exporter, self._guard)
+            self._protect(exporter)
             self._span_senders.append(Sender(exporter.export, "span", _SPANS_WAITING, self._guard))
         for exporter in metric_exporters(meter_provider):
-            protect(exporter, self._guard)
+            self._protect(exporter)
             self._metric_senders.append(Sender(exporter.export, "metrics", _METRICS_WAITING, self._guard))
         configured = tracer_provider.resource if isinstance(tracer_provider, TracerProvider) else None
         if configured is None and isinstance(meter_provider, MeterProvider):
@@ -110,6 +117,10 @@ class Pipeline:
         run_id = ensure_run_id(os.environ)
         resource = step_resource(configured, self._anchor)
         return emit.Origin(resource, run_id, os.environ.get(environment.RUN_NAME, run_id), self._anchor)
+
+    def _protect(self, exporter: Any) -> None:
+        protect(exporter, self._guard)
+        self._protected.append(exporter)
 
     def _drain(self, origin: emit.Origin) -> None:
         # timing before memory: a step's snapshot is published before its timing, so it is there by now

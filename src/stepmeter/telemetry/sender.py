@@ -32,6 +32,7 @@ class Sender:
         self._queue: deque[tuple[Any, int]] = deque()
         self._changed = threading.Condition()
         self._waiting = 0
+        self._lost = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"stepmeter-send-{item}", daemon=True)
         self.cpu_time_s = 0.0
@@ -46,7 +47,7 @@ class Sender:
         """
         with self._changed:
             if self._waiting and self._waiting + items > self._capacity:
-                self._guard.lost(f"{self._item}: destination too slow", items)
+                self._lose("destination too slow", items)
                 return
             self._waiting += items
             self._queue.append((payload, items))
@@ -65,20 +66,23 @@ class Sender:
             deadline_s: On `time.monotonic()`.
 
         Returns:
-            Items that were not delivered by then.
+            Items that were not delivered by then or were lost before.
         """
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
         with self._changed:
-            undelivered = self._waiting
-        self._guard.lost(f"{self._item}: not delivered at exit", undelivered)
-        return undelivered
+            self._lose("not delivered at exit", self._waiting)
+            return self._lost
+
+    def _lose(self, why: str, items: int) -> None:
+        self._lost += items
+        self._guard.lost(f"{self._item}: {why}", items)
 
     def _run(self) -> None:
         while (entry := self._next()) is not None:
             payload, items = entry
             with self._guard.over("sending telemetry"):
                 if not self._deliver(payload):
-                    self._guard.lost(f"{self._item}: destination refused", items)
+                    self._lose("destination refused", items)
             with self._changed:
                 self._waiting -= items
             self.cpu_time_s = time.thread_time()
@@ -108,7 +112,7 @@ def close_all(senders: Sequence[Sender], deadline_s: float) -> int:
         deadline_s: On `time.monotonic()`.
 
     Returns:
-        Items that were not delivered, of all of them.
+        Items that were not delivered, of all of them and of the whole run.
     """
     for sender in senders:
         sender.begin_close()

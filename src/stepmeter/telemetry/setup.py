@@ -10,7 +10,7 @@ from opentelemetry.sdk._configuration import _OTelSDKConfigurator
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 
-from stepmeter.telemetry.exporters import metric_exporters, protect, span_exporters
+from stepmeter.telemetry.exporters import metric_exporters, protect, span_exporters, unprotect
 from stepmeter.telemetry.guard import Guard
 
 
@@ -18,14 +18,19 @@ class _Configurator(_OTelSDKConfigurator):
     """The SDK's own configuration, which it asks distributions to subclass."""
 
 
-def configure_sdk(**arguments: Any) -> None:
+def configure_sdk(**arguments: Any) -> bool:
     """Make the SDK's providers from the environment, unless a provider is there already.
 
     Args:
         **arguments: For the SDK's configurator.
+
+    Returns:
+        Whether they were made here.
     """
-    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        _Configurator().configure(**arguments)  # type: ignore[no-untyped-call] # the SDK's is untyped
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return False
+    _Configurator().configure(**arguments)  # type: ignore[no-untyped-call] # the SDK's is untyped
+    return True
 
 
 class BoundedExit:
@@ -51,6 +56,13 @@ class BoundedExit:
             atexit.unregister(provider.shutdown)
         for exporter in self._exporters:
             protect(exporter, self._guard)
+
+    def give_back(self) -> None:
+        """Leave the end of the providers to the SDK again."""
+        for provider in self._providers:
+            atexit.register(provider.shutdown)
+        for exporter in self._exporters:
+            unprotect(exporter)
 
     def shut_down(self) -> None:
         """Shut the providers down; with a dead backend this returns only after `cancel`."""
