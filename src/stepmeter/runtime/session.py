@@ -51,7 +51,7 @@ class Session:
         self._ended = threading.Event()
         self.recorder = Recorder(identity_from_environ(environ))
         self.recorder.on_fault = self._guard.fault
-        self.recorder.on_publish = self._start_pipeline
+        self.recorder.on_armed = self.recorder.on_publish = self._start_pipeline
         ensure_run_id(environ)
 
     def begin(self) -> None:
@@ -90,8 +90,8 @@ class Session:
             self._pipeline.release()
 
     def _start_pipeline(self) -> None:
-        """Runs on the training thread, at the first completed step only."""
-        self.recorder.on_publish = None
+        """Runs on the training thread, once: when an optimizer is made, or else when a step completes."""
+        self.recorder.on_armed = self.recorder.on_publish = None
         with self._guard.over("starting telemetry"):
             self._pipeline = self._make_pipeline(self.recorder, self._anchor, self._guard, _outcome)
             self._pipeline.start()
