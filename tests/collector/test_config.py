@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepmeter.collector.config import CollectorConfig, Endpoint, default_config, parse_address, read_config
+from stepmeter.collector.destination import Destination, RetryPolicy
 from stepmeter.errors import ConfigError, UsageError
 
 LOCAL = Path(__file__).parents[2] / "collector-config" / "local.yaml"
@@ -74,8 +75,7 @@ def test_a_configuration_says_what_it_says(read):
         ("[otlp]", "[]", "c.yaml:11: pipeline traces has no receivers"),
         ("      receivers: [otlp]\n", "", "c.yaml:10: pipeline traces has no receivers"),
         ("[duckdb]", "duckdb", r"c.yaml:12: expected a list"),
-        ("[duckdb]", "[duckdb]\n      exporters: [otlp]", "c.yaml:13: exporters are not there yet"),
-        ("service:", "exporters:\n  otlp:\n    endpoint: a:1\nservice:", "c.yaml:8: exporters are not there yet"),
+        ("[duckdb]", "[duckdb]\n      exporters: [otlp]", 'c.yaml:13: unknown exporter "otlp"; known: none'),
         ("processors:\n  duckdb:\n", "", "c.yaml:1: no section processors"),
         ("  duckdb:\n", "", "c.yaml:6: no processor; expected duckdb"),
         ("receivers:\n  otlp:", "receivers: [\n  otlp:", r"c.yaml:\d+: not YAML: "),
@@ -124,3 +124,70 @@ def test_what_is_no_local_address_is_refused(text):
     """What is no address, or can be reached from elsewhere, is refused."""
     with pytest.raises(UsageError, match="expected"):
         parse_address(text)
+
+
+EXPORTERS = """\
+exporters:
+  otlp_grpc/far:
+    endpoint: far:4317
+    headers: {X-Team: ours}
+    timeout: 5s
+    sending_queue: {sizer: bytes, queue_size: 1000, num_consumers: 1}
+    retry_on_failure: {initial_interval: 1s, max_interval: 2s, max_elapsed_time: 1m}
+  otlphttp:
+    endpoint: http://near:9090/api/v1/otlp
+    traces_endpoint: http://other/in
+    compression: none
+  otlp/unused:
+    endpoint: https://nobody:1
+service:
+"""
+
+
+def test_exporters_are_read_with_the_collectors_own_keys(read):
+    """Exporters have the Collector's keys and defaults, and go where the pipelines say."""
+    text = WHOLE.replace("service:\n", EXPORTERS).replace(
+        "[duckdb]", "[duckdb]\n      exporters: [otlp_grpc/far, otlphttp]"
+    )
+    far, near = read(text).destinations
+    assert far == Destination(
+        "otlp_grpc/far",
+        "grpc",
+        "far:4317",
+        ("traces",),
+        secure=True,
+        headers=(("x-team", "ours"),),
+        compression="gzip",
+        timeout_s=5.0,
+        queue_bytes=1000,
+        consumers=1,
+        retry=RetryPolicy(1.0, 2.0, 60.0),
+    )
+    assert (near.protocol, near.secure, near.compression, near.retry) == ("http", False, "none", RetryPolicy())
+    assert near.url("traces") == "http://other/in"
+    assert near.url("metrics") == "http://near:9090/api/v1/otlp/v1/metrics"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("otlp_grpc/far", "jaeger/far", 'c.yaml:9: unknown exporter "jaeger/far"; known: otlp_grpc, otlp_http, otlp'),
+        ("endpoint: far:4317", "endpoint: far", 'c.yaml:10: endpoint "far"; expected host:port'),
+        ("    endpoint: far:4317\n", "", "c.yaml:9: no endpoint"),
+        ("http://near:9090/api/v1/otlp", "near:9090", 'endpoint "near:9090"; expected a URL'),
+        ("compression: none", "compression: zstd", 'found "zstd", expected none or gzip'),
+        ("sizer: bytes, ", "", "queue_size without its unit"),
+        ("sizer: bytes", "sizer: items", 'found "items", expected bytes'),
+        ("sizer: bytes", "enabled: false", "can't be turned off"),
+        ("timeout: 5s", "tls: {ca_file: /nowhere}", 'no file "/nowhere"'),
+        ("timeout: 5s", "tls: {insecure: maybe}", 'found "maybe", expected true or false'),
+        ("timeout: 5s", "sending_que: {}", 'unknown key "sending_que"'),
+    ],
+)
+def test_a_wrong_exporter_is_named_with_file_and_line(read, old, new, message):
+    """What is unknown or wrong in an exporter is one line, as everywhere in a configuration."""
+    text = WHOLE.replace("service:\n", EXPORTERS)
+    assert old in text
+    with pytest.raises(ConfigError, match=message) as caught:
+        read(text.replace(old, new, 1))
+    assert "\n" not in str(caught.value)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from stepmeter.collector.config_exporters import read_exporters
+from stepmeter.collector.destination import Destination
+from stepmeter.collector.scalars import duration_s, positive
 from stepmeter.conventions import environment
 from stepmeter.errors import UsageError
 
@@ -18,9 +20,6 @@ if TYPE_CHECKING:
 
 SIGNAL_NAMES: Final = ("traces", "metrics")
 _MIB: Final = 1 << 20
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)")
-_SECONDS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0}
-_LATER: Final = "exporters are not there yet: let the sender export twice, or put a stock Collector before this one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,7 @@ class CollectorConfig:
         directory: Where runs live.
         flush_interval_s: How often the journal becomes segments.
         signals: Names of the signals that are received.
+        destinations: Where the original bytes are passed on to.
     """
 
     grpc: Endpoint | None
@@ -60,6 +60,7 @@ class CollectorConfig:
     directory: Path
     flush_interval_s: float = 1.0
     signals: tuple[str, ...] = SIGNAL_NAMES
+    destinations: tuple[Destination, ...] = ()
 
 
 def default_config(environ: Mapping[str, str]) -> CollectorConfig:
@@ -98,12 +99,17 @@ def read_config(file: Path, environ: Mapping[str, str]) -> CollectorConfig:
     for part in ("receivers", "processors", "service"):
         if part not in parts:
             raise root.error(f"no section {part}; see collector-config/local.yaml")
-    if "exporters" in parts and parts["exporters"].value:
-        raise parts["exporters"].error(_LATER)
+    exporters = read_exporters(parts["exporters"]) if "exporters" in parts else {}
     grpc, http = _receivers(parts["receivers"])
     default = default_config(environ)
     directory, flush_interval_s = _processor(parts["processors"], default)
-    return CollectorConfig(grpc, http, directory, flush_interval_s, _pipelines(parts["service"]))
+    pipelines = _pipelines(parts["service"], tuple(exporters))
+    destinations = (
+        replace(exporter, signals=tuple(signal for signal, names in pipelines.items() if name in names))
+        for name, exporter in exporters.items()
+    )
+    used = tuple(destination for destination in destinations if destination.signals)
+    return CollectorConfig(grpc, http, directory, flush_interval_s, tuple(pipelines), used)
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -175,13 +181,7 @@ def _endpoint(node: Node, port: int, limit_key: str, unit_bytes: int) -> Endpoin
             raise keys["endpoint"].error(str(error)) from None
     if limit_key not in keys:
         return Endpoint(host, port)
-    return Endpoint(host, port, _limit(keys[limit_key]) * unit_bytes)
-
-
-def _limit(node: Node) -> int:
-    if type(node.value) is not int or node.value < 1:
-        raise node.error(f'found "{node.value}", expected a number above 0')
-    return node.value
+    return Endpoint(host, port, positive(keys[limit_key]) * unit_bytes)
 
 
 def _processor(node: Node, default: CollectorConfig) -> tuple[Path, float]:
@@ -190,37 +190,36 @@ def _processor(node: Node, default: CollectorConfig) -> tuple[Path, float]:
         raise node.error("no processor; expected duckdb")
     keys = processors["duckdb"].mapping("key", ("directory", "flush_interval"))
     directory = Path(keys["directory"].text()) if "directory" in keys else default.directory
-    interval_s = _duration_s(keys["flush_interval"]) if "flush_interval" in keys else default.flush_interval_s
+    interval_s = duration_s(keys["flush_interval"]) if "flush_interval" in keys else default.flush_interval_s
     return directory, interval_s
 
 
-def _duration_s(node: Node) -> float:
-    match = _DURATION.fullmatch(node.text())
-    if match is None:
-        raise node.error(f'found "{node.value}", expected a duration such as 500ms or 1s')
-    return float(match[1]) * _SECONDS[match[2]]
-
-
-def _pipelines(node: Node) -> tuple[str, ...]:
+def _pipelines(node: Node, exporters: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """For each signal that is received the exporters that get it."""
     service = node.mapping("key", ("pipelines",))
     pipelines = service["pipelines"].mapping("pipeline", SIGNAL_NAMES) if "pipelines" in service else {}
     if not pipelines:
-        raise node.error("no pipeline; expected traces, metrics or both under service.pipelines")
+        raise node.error(f"no pipeline; expected {', '.join(SIGNAL_NAMES)} or some of them under service.pipelines")
+    found: dict[str, tuple[str, ...]] = {}
     for name, pipeline in pipelines.items():
         keys = pipeline.mapping("key", ("receivers", "processors", "exporters"))
-        _require(pipeline, name, keys.get("receivers"), "receiver", "otlp")
-        _require(pipeline, name, keys.get("processors"), "processor", "duckdb")
-        if "exporters" in keys and keys["exporters"].items():
-            raise keys["exporters"].error(_LATER)
-    return tuple(pipelines)
+        _components(pipeline, name, keys.get("receivers"), "receiver", ("otlp",))
+        _components(pipeline, name, keys.get("processors"), "processor", ("duckdb",))
+        wanted = keys.get("exporters")
+        found[name] = tuple(_known(item, "exporter", exporters) for item in wanted.items()) if wanted else ()
+    return found
 
 
-def _require(pipeline: Node, name: str, listed: Node | None, kind: str, component: str) -> None:
-    """A pipeline lists what it consists of, and there is one of each kind."""
-    if listed is None:
-        raise pipeline.error(f"pipeline {name} has no {kind}s; expected {kind}s: [{component}]")
-    for item in listed.items():
-        if item.text() != component:
-            raise item.error(f'unknown {kind} "{item.value}"; known: {component}')
-    if not listed.items():
-        raise listed.error(f"pipeline {name} has no {kind}s; expected {kind}s: [{component}]")
+def _components(pipeline: Node, name: str, listed: Node | None, kind: str, known: tuple[str, ...]) -> None:
+    """A pipeline lists what it consists of, and it consists of something."""
+    items = listed.items() if listed else []
+    for item in items:
+        _known(item, kind, known)
+    if not items:
+        raise (listed or pipeline).error(f"pipeline {name} has no {kind}s; expected {kind}s: [{known[0]}]")
+
+
+def _known(item: Node, kind: str, known: tuple[str, ...]) -> str:
+    if item.text() not in known:
+        raise item.error(f'unknown {kind} "{item.value}"; known: {", ".join(known) or "none"}')
+    return item.text()

@@ -68,16 +68,25 @@ class DuckdbProcessor:
         default_run: The run of telemetry that names none.
         health: Counters.
         flush_interval_s: How often the journal becomes segments.
+        on_durable: Called once for each request that is durable; must not wait.
 
     Raises:
         OSError: The directory can't be written.
     """
 
-    def __init__(self, directory: Path, default_run: RunKey, health: Health, flush_interval_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        default_run: RunKey,
+        health: Health,
+        flush_interval_s: float = 1.0,
+        on_durable: Callable[[Record], None] | None = None,
+    ) -> None:
         self.trouble: str | None = None
         self._default_run = default_run
         self._health = health
         self._flush_interval_s = flush_interval_s
+        self._on_durable = on_durable
         self._slot = take_slot(directory)
         self._writer = SegmentWriter(directory, self._slot.collector)
         self._seen = SeenRequests(health)
@@ -134,6 +143,8 @@ class DuckdbProcessor:
             self._queue.put(pending)
         pending.durable.result()
         self._health.count("requests_accepted")
+        if self._on_durable:
+            self._on_durable(record)
         if rejected:
             self._health.warn(f"{record.signal.name}_rejected", f"rejected {rejected} of a request: {reason}", rejected)
         return Receipt(rejected, reason)

@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsPartialSuccess,
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTracePartialSuccess,
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from google.protobuf.message import Message
 
 
@@ -45,35 +41,51 @@ class Signal:
         name: Its name for people; also the last part of its HTTP path.
         service: Full name of its gRPC service.
         request: Class of the request.
-        respond: Makes the response from the number of rejected items and the reason.
+        response: Class of the answer.
+        rejected_field: The answer's field that counts what was not taken.
     """
 
     code: int
     name: str
     service: str
     request: type[Message]
-    respond: Callable[[int, str], Message]
+    response: type[Message]
+    rejected_field: str
 
+    def respond(self, rejected: int, reason: str) -> Message:
+        """Make the answer to a request that was taken.
 
-def _trace_response(rejected: int, reason: str) -> Message:
-    if not rejected:
-        return ExportTraceServiceResponse()
-    partial = ExportTracePartialSuccess(rejected_spans=rejected, error_message=reason)
-    return ExportTraceServiceResponse(partial_success=partial)
+        Args:
+            rejected: How many of its items were not.
+            reason: Why.
 
-
-def _metrics_response(rejected: int, reason: str) -> Message:
-    if not rejected:
-        return ExportMetricsServiceResponse()
-    partial = ExportMetricsPartialSuccess(rejected_data_points=rejected, error_message=reason)
-    return ExportMetricsServiceResponse(partial_success=partial)
+        Returns:
+            The answer; without a word on partial success when all were taken, as the specification demands.
+        """
+        answer: Any = self.response()
+        if rejected:
+            setattr(answer.partial_success, self.rejected_field, rejected)
+            answer.partial_success.error_message = reason
+        return answer  # type: ignore[no-any-return] # the class is known at run time only
 
 
 _SERVICES: Final = "opentelemetry.proto.collector"
 
-TRACES: Final = Signal(1, "traces", f"{_SERVICES}.trace.v1.TraceService", ExportTraceServiceRequest, _trace_response)
+TRACES: Final = Signal(
+    1,
+    "traces",
+    f"{_SERVICES}.trace.v1.TraceService",
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+    "rejected_spans",
+)
 METRICS: Final = Signal(
-    2, "metrics", f"{_SERVICES}.metrics.v1.MetricsService", ExportMetricsServiceRequest, _metrics_response
+    2,
+    "metrics",
+    f"{_SERVICES}.metrics.v1.MetricsService",
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+    "rejected_data_points",
 )
 SIGNALS: Final = (TRACES, METRICS)
 
@@ -100,6 +112,30 @@ def parse(signal: Signal, encoding: Encoding, body: bytes) -> Any:
         return signal.request.FromString(body)
     except DecodeError as error:
         raise MalformedError(f"not a protobuf {signal.name} request: {error}") from None
+
+
+def partial_success(signal: Signal, encoding: Encoding, body: bytes) -> tuple[int, str]:
+    """Read what a backend says that it did not take.
+
+    Args:
+        signal: What it was sent.
+        encoding: How it answers.
+        body: Its answer.
+
+    Returns:
+        Number of items and reason; 0 when it took all, or when its answer is not one of OTLP.
+    """
+    from google.protobuf import json_format
+
+    answer: Any = signal.response()
+    try:
+        if encoding is Encoding.PROTOBUF:
+            answer.ParseFromString(body)
+        else:
+            json_format.Parse(body, answer, ignore_unknown_fields=True)
+    except (DecodeError, ValueError, json_format.Error):
+        return 0, ""
+    return getattr(answer.partial_success, signal.rejected_field), answer.partial_success.error_message
 
 
 def encode_response(message: Message, encoding: Encoding) -> bytes:

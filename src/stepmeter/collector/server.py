@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from stepmeter.collector.config import CollectorConfig, join_address
 from stepmeter.collector.decode import UNASSIGNED, RunKey
 from stepmeter.collector.duckdb_processor import DuckdbProcessor
+from stepmeter.collector.forward import Forwarder
 from stepmeter.collector.health import LOGGER, Health
 from stepmeter.collector.otlp import SIGNALS
 from stepmeter.collector.receiver_grpc import GrpcReceiver
@@ -58,11 +59,16 @@ class Collector:
 
     def __init__(self, config: CollectorConfig, run: RunKey | None = None) -> None:
         self.health = Health()
+        self._forwarder = Forwarder(config.destinations, self.health)
         directory = config.directory
         try:
             run_dir = claim_run(directory, run.run_id, run.run_name) if run else None
             self._processor = DuckdbProcessor(
-                directory, run or RunKey(UNASSIGNED), self.health, config.flush_interval_s
+                directory,
+                run or RunKey(UNASSIGNED),
+                self.health,
+                config.flush_interval_s,
+                self._forwarder.offer if config.destinations else None,
             )
         except OSError as error:
             problem = error.strerror or str(error)
@@ -101,6 +107,7 @@ class Collector:
         if grpc_stopped:
             grpc_stopped.wait()
         self._processor.close()
+        self._forwarder.close()
 
 
 def serve(collector: Collector, announce: Callable[[Ready], None], *, until_stdin_closes: bool) -> None:

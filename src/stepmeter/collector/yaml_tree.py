@@ -62,6 +62,19 @@ class Node:
                 raise node.error(f'unknown {what} "{key}"; known: {", ".join(known) or "none"}')
         return self.value
 
+    def entries(self) -> dict[str, Node]:
+        """The value as a mapping with keys of any name.
+
+        Returns:
+            The nodes by key; an empty value is an empty mapping.
+
+        Raises:
+            ConfigError: It is no mapping.
+        """
+        if self.value is not None and not isinstance(self.value, dict):
+            raise self.error(f'found "{self.value}", expected a mapping')
+        return self.value or {}
+
     def text(self) -> str:
         """The value as text.
 

@@ -37,6 +37,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--http", metavar="HOST:PORT", help="where OTLP over HTTP is received; port 0 is any free one")
     parser.add_argument("--run", metavar="ID", help="id of the run that takes telemetry which names none")
     parser.add_argument("--run-name", metavar="NAME", help="name of that run, which names its directory")
+    parser.add_argument(
+        "--forward",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="pass everything on to grpc://host:port, grpcs://, http:// or https:// too; repeatable; "
+        "traces=, metrics= or logs= before it passes on that signal only",
+    )
+    parser.add_argument(
+        "--forward-header", action="append", default=[], metavar="K=V", help="header for those; repeatable"
+    )
+    parser.add_argument(
+        "--forward-headers-from",
+        metavar="VARIABLE",
+        help="take headers for those from an environment variable, k=v,k=v, so that secrets stay out of `ps`",
+    )
     parser.add_argument("--json", action="store_true", help="write one line of JSON to stdout when ready")
     parser.add_argument("--until-stdin-closes", action="store_true", help="end when standard input does")
 
@@ -68,13 +84,19 @@ def execute(args: argparse.Namespace) -> int:
 def _config(args: argparse.Namespace) -> CollectorConfig:
     """The file's configuration, or the built-in one; arguments go before both."""
     from stepmeter.collector.config import default_config, read_config
+    from stepmeter.collector.destination import parse_destination, parse_header, parse_headers
 
+    headers = tuple(parse_header(text) for text in args.forward_header)
+    if args.forward_headers_from:
+        headers += parse_headers(os.environ.get(args.forward_headers_from, ""))
+    forwarded = tuple(parse_destination(text, headers) for text in args.forward)
     config = read_config(args.config, os.environ) if args.config else default_config(os.environ)
     return replace(
         config,
         grpc=_moved(config.grpc, args.grpc),
         http=_moved(config.http, args.http),
         directory=args.dir or config.directory,
+        destinations=config.destinations + forwarded,
     )
 
 
