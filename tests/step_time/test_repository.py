@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -20,9 +21,17 @@ class CountingSnapshot:
         self.snapshot = snapshot
         self.statements = []
 
+    @property
+    def cursor(self):
+        return self.snapshot.cursor
+
     def rows(self, sql, parameters=()):
         self.statements.append(sql)
         return self.snapshot.rows(sql, parameters)
+
+    def columns(self, sql, parameters=()):
+        self.statements.append(sql)
+        return self.snapshot.columns(sql, parameters)
 
 
 def analysis_of(path, profile="summary", window_size=None, previous=None):
@@ -32,26 +41,101 @@ def analysis_of(path, profile="summary", window_size=None, previous=None):
         return analysis, source.statements
 
 
+def write_more(run, steps):
+    """A second segment."""
+    if steps:
+        rows = [RunBuilder(world_size=1)._table_row(step, "0123456789abcdef") for step in steps]
+        segments.write_segment(run, schema.STEPS, rows, "local-0", 2)
+
+
 def test_a_live_read_takes_two_statements(tmp_path):
     """How far each rank is, and the tail."""
     run = RunBuilder().rank(0, range(1, 501)).write(tmp_path)
 
     analysis, statements = analysis_of(run, "live")
 
-    assert statements == [query("step_progress"), query("step_rows")]
+    assert statements == [query("step_progress"), query("step_tail")]
     assert len(analysis.snapshot.rows) == 400
     assert (analysis.window.steps[0], analysis.window.steps[-1]) == (401, 500)
 
 
-def test_an_unchanged_run_gives_the_same_analysis_after_one_statement(tmp_path):
-    """Nothing is decoded, aligned or diagnosed again."""
+@pytest.mark.parametrize("profile", ["live", "summary"])
+def test_an_unchanged_run_gives_the_same_analysis_without_a_statement(tmp_path, profile):
+    """The store's own position says that nothing is new; nothing is read, aligned or diagnosed again."""
     run = RunBuilder().rank(0, range(1, 51)).write(tmp_path)
+    first, _ = analysis_of(run, profile)
+
+    again, statements = analysis_of(run, profile, previous=first)
+
+    assert again is first
+    assert statements == []
+
+
+def test_a_segment_that_holds_nothing_new_gives_the_same_analysis(tmp_path):
+    """Steps that arrive once more, as after a lost answer, change nothing."""
+    builder = RunBuilder().rank(0, range(1, 51))
+    run = builder.write(tmp_path)
     first, _ = analysis_of(run, "live")
+    write_more(run, builder.steps[-10:])
 
     again, statements = analysis_of(run, "live", previous=first)
 
     assert again is first
-    assert statements == [query("step_progress")]
+    assert statements == [query("step_tail")]
+
+
+def test_a_later_live_read_takes_one_statement_over_the_tail(tmp_path):
+    """What ended before the oldest row of the reading before is not asked for again."""
+    run = RunBuilder().rank(0, range(1, 501)).write(tmp_path)
+    first, _ = analysis_of(run, "live")
+    write_more(run, RunBuilder().rank(0, range(1, 511)).steps[500:])
+
+    again, statements = analysis_of(run, "live", previous=first)
+
+    assert statements == [query("step_tail")]
+    assert (again.window.steps[0], again.window.steps[-1], len(again.snapshot.rows)) == (411, 510, 400)
+
+
+def test_a_later_live_read_follows_a_restart(tmp_path):
+    """The new attempt's first steps replace the window, although their numbers are lower."""
+    run = RunBuilder().rank(0, range(1, 501)).write(tmp_path)
+    first, _ = analysis_of(run, "live")
+    later = [replace(step, end_ns=step.end_ns + 10**15) for step in RunBuilder().rank(0, range(1, 25), attempt=1).steps]
+    write_more(run, later)
+
+    again, _ = analysis_of(run, "live", previous=first)
+
+    assert (again.snapshot.cursor.attempt, again.snapshot.attempts, again.window.steps[-1]) == (1, 2, 24)
+
+
+def test_a_later_live_read_still_knows_the_rank_that_fell_silent(tmp_path):
+    """Rank 1 stopped at step 20; its last step is long out of the tail and still named."""
+    steps = RunBuilder().rank(0, range(1, 1011), traced=995.0).rank(1, range(1, 21), traced=995.0)
+    late = [step for step in steps.steps if step.step > 1000]
+    steps.steps = [step for step in steps.steps if step.step <= 1000]
+    run = steps.write(tmp_path)
+    first, _ = analysis_of(run, "live")
+    write_more(run, late)
+
+    again, _ = analysis_of(run, "live", previous=first)
+
+    assert again.window.steps[-1] == 1010
+    assert [(item.global_rank, item.last_step) for item in again.window.coverage.silent] == [(1, 20)]
+
+
+@pytest.mark.parametrize("changed", [{"training_strategy": "fsdp"}, {"global_ranks": (0, 1, 2)}])
+def test_another_strategy_or_universe_ends_the_reuse(tmp_path, changed):
+    """Rows that are the same mean something else then."""
+    builder = RunBuilder().rank(0, range(1, 51))
+    run = builder.write(tmp_path)
+    first, _ = analysis_of(run, "live")
+    before = replace(first, snapshot=replace(first.snapshot, **changed))
+    write_more(run, builder.steps[-1:])
+
+    again, _ = analysis_of(run, "live", previous=before)
+
+    assert again is not before
+    assert again.window.training_strategy == "ddp"
 
 
 @pytest.mark.parametrize("what", ["steps", "rank", "window"])
@@ -60,10 +144,8 @@ def test_what_changed_is_analyzed_anew(tmp_path, what):
     builder = RunBuilder().rank(0, range(1, 51))
     run = builder.write(tmp_path)
     first, _ = analysis_of(run, "live", 100)
-    later = {"steps": RunBuilder().rank(0, [51]), "rank": RunBuilder().rank(1, [50]), "window": RunBuilder()}[what]
-    rows = [later._table_row(step, "0123456789abcdef") for step in later.steps]
-    if rows:
-        segments.write_segment(run, schema.STEPS, rows, "local-0", 2)
+    all_steps = RunBuilder().rank(0, range(1, 52)).rank(1, range(1, 51)).steps
+    write_more(run, {"steps": all_steps[50:51], "rank": all_steps[-1:], "window": []}[what])
 
     again, _ = analysis_of(run, "live", 50 if what == "window" else 100, first)
 
@@ -113,13 +195,13 @@ def test_a_run_without_steps_is_read(tmp_path):
     assert (analysis.snapshot.global_ranks, analysis.diagnosis.primary.kind) == ((), "NO_DATA")
 
 
-@pytest.mark.parametrize("name", ["step_progress", "step_rows", "dropped"])
+@pytest.mark.parametrize("name", ["step_progress", "step_rows", "step_tail", "dropped"])
 def test_every_column_of_a_query_is_documented(tmp_path, name):
     """Each column that a query gives has a line in its header."""
     text = query(name)
     documented = {line.split()[1] for line in text.splitlines() if line.startswith("--   ")}
     run = RunBuilder().write(tmp_path)
-    parameters = [0, 0, 0] if name == "step_rows" else []
+    parameters = [0, 0, 0] if name in {"step_rows", "step_tail"} else []
     with duckdb.connect(str(run / "run.duckdb"), read_only=True) as connection:
         columns = [column for column, *_ in connection.execute(f"DESCRIBE {text}", parameters).fetchall()]
 

@@ -5,12 +5,13 @@ Missing is not zero: a phase that was not measured never makes a fast rank.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
+from stepmeter.analysis.step_time.columns import StepTimeColumns, as_columns
 from stepmeter.analysis.step_time.model import (
     Clock,
     SilentRank,
@@ -25,7 +26,6 @@ from stepmeter.analysis.step_time.source import (
     SOURCE_METRICS,
     TRACED,
     StepTimeRepositorySnapshot,
-    StepTimeSourceRow,
 )
 from stepmeter.analysis.step_time.statistics import rank_facts, rank_metrics, window_shares
 
@@ -36,7 +36,8 @@ MAX_LOST_PAIRS_SHARE = 0.05
 """Share of the window whose device times may be lost before the whole window turns to the CPU clock."""
 
 Series = npt.NDArray[np.float64]
-RowIndex = Mapping[int, Mapping[int, StepTimeSourceRow]]
+Steps = npt.NDArray[np.int64]
+Slices = Mapping[int, slice]
 Table = Mapping[tuple[int, str, Clock], Series]
 """Milliseconds on each aligned step by rank, source metric and clock; NaN where not measured."""
 
@@ -51,13 +52,16 @@ def align(snapshot: StepTimeRepositorySnapshot, window_size: int) -> StepTimeWin
     Returns:
         The window; without a common step it has none, and its coverage says what there was.
     """
-    index = _index(snapshot.rows)
+    rows = as_columns(snapshot.rows)
     silent = silent_ranks(snapshot.progress)
-    taking_part = sorted(set(index) - {rank.global_rank for rank in silent})
-    common, warmup_left_out = _common_steps(index, taking_part, window_size)
-    table = _table(index, taking_part, common)
+    not_taking_part = {rank.global_rank for rank in silent}
+    slices = {rank: rows_of for rank, rows_of in rows.of_ranks().items() if rank not in not_taking_part}
+    taking_part = list(slices)
+    shared = _shared_steps(rows, slices)
+    common, warmup_left_out = _typical_tail(rows, slices, shared, window_size)
+    table = _table(rows, slices, common)
     clock, kept = _choose_clock(table, taking_part, len(common))
-    steps = tuple(step for step, keep in zip(common, kept, strict=True) if keep)
+    steps = tuple(common[kept].tolist())
     table = {key: series[kept] for key, series in table.items()}
     ranks = (
         [rank_facts(rank, _available(table, rank, clock), _both_clocks(table, rank)) for rank in taking_part]
@@ -77,46 +81,55 @@ def align(snapshot: StepTimeRepositorySnapshot, window_size: int) -> StepTimeWin
         cohorts=_cohorts(ranks, snapshot.training_strategy),
         coverage=_coverage(
             snapshot,
-            index,
             taking_part,
-            common=common,
-            steps=steps,
+            n_common=len(common),
+            not_on_all_ranks=_not_on_all_ranks(rows, slices, shared, common),
+            n_steps=len(steps),
             warmup_left_out=warmup_left_out,
             silent=silent,
         ),
     )
 
 
-def _index(rows: Iterable[StepTimeSourceRow]) -> dict[int, dict[int, StepTimeSourceRow]]:
-    index: dict[int, dict[int, StepTimeSourceRow]] = defaultdict(dict)
-    for row in rows:
-        known = index[row.global_rank].get(row.step)
-        if known is None or row.source_id >= known.source_id:
-            index[row.global_rank][row.step] = row
-    return dict(index)
+def _shared_steps(rows: StepTimeColumns, slices: Slices) -> Steps:
+    """Steps that every participating rank completed, ascending."""
+    each = [rows.step[rows_of] for rows_of in slices.values()]
+    if not each:
+        return np.empty(0, dtype=np.int64)
+    return reduce(lambda some, more: np.intersect1d(some, more, assume_unique=True), each)
 
 
-def _common_steps(index: RowIndex, ranks: list[int], window_size: int) -> tuple[list[int], int]:
-    if not ranks:
-        return [], 0
-    common = sorted(set.intersection(*(set(index[rank]) for rank in ranks)))
-    typical = [step for step in common if not any(index[rank][step].warmup for rank in ranks)]
+def _typical_tail(rows: StepTimeColumns, slices: Slices, shared: Steps, window_size: int) -> tuple[Steps, int]:
+    """The latest shared steps without warm-up, if enough others exist, and how many were left out."""
+    warmup = np.zeros(len(shared), dtype=np.bool_)
+    for rows_of in slices.values():
+        warmup |= rows.warmup[rows_of][np.searchsorted(rows.step[rows_of], shared)]
+    typical = shared[~warmup]
     if len(typical) < MIN_TYPICAL_STEPS:
-        return common[-window_size:], 0
+        return shared[-window_size:], 0
     window = typical[-window_size:]
-    reach = common if len(typical) <= window_size else [step for step in common if step >= window[0]]
+    reach = shared if len(typical) <= window_size else shared[shared >= window[0]]
     return window, len(reach) - len(window)
 
 
-def _table(index: RowIndex, ranks: list[int], steps: list[int]) -> dict[tuple[int, str, Clock], Series]:
+def _not_on_all_ranks(rows: StepTimeColumns, slices: Slices, shared: Steps, common: Steps) -> int:
+    """Steps within the window's reach that only some of the participating ranks completed."""
+    if not len(common):
+        return 0
+    anywhere = np.unique(np.concatenate([rows.step[rows_of] for rows_of in slices.values()]))
+    return _count_within(anywhere, common) - _count_within(shared, common)
+
+
+def _count_within(steps: Steps, reach: Steps) -> int:
+    return int(((steps >= reach[0]) & (steps <= reach[-1])).sum())
+
+
+def _table(rows: StepTimeColumns, slices: Slices, steps: Steps) -> dict[tuple[int, str, Clock], Series]:
     table: dict[tuple[int, str, Clock], Series] = {}
-    for rank in ranks:
-        rows = index[rank]
-        for metric in SOURCE_METRICS:
-            pairs = [rows[step].metrics.get(metric, (None, None)) for step in steps]
-            both = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-            table[rank, metric, "cpu"] = both[:, 0]
-            table[rank, metric, "gpu"] = both[:, 1]
+    for rank, rows_of in slices.items():
+        positions = rows_of.start + np.searchsorted(rows.step[rows_of], steps)
+        for (metric, clock), times_ms in rows.times_ms.items():
+            table[rank, metric, clock] = times_ms[positions]
     return table
 
 
@@ -173,31 +186,29 @@ def _cohorts(ranks: list[StepTimeRankFacts], strategy: str | None) -> StepTimeCo
 
 def _coverage(
     snapshot: StepTimeRepositorySnapshot,
-    index: RowIndex,
     ranks: list[int],
     *,
-    common: list[int],
-    steps: tuple[int, ...],
+    n_common: int,
+    not_on_all_ranks: int,
+    n_steps: int,
     warmup_left_out: int,
     silent: tuple[SilentRank, ...],
 ) -> StepTimeCoverage:
     progress = snapshot.progress
-    reached = {step for rank in ranks for step in index[rank] if common and common[0] <= step <= common[-1]}
-    not_on_all_ranks = sum(any(step not in index[rank] for rank in ranks) for step in reached)
     last_steps = [progress[rank].last_step for rank in ranks if rank in progress]
     everyone = progress.values()
     span_ns = (
         max(item.last_end_ns for item in everyone) - min(item.first_start_ns for item in everyone) if everyone else None
     )
     return StepTimeCoverage(
-        expected_steps=len(common) + not_on_all_ranks,
-        steps_used=len(steps),
+        expected_steps=n_common + not_on_all_ranks,
+        steps_used=n_steps,
         world_size=len(snapshot.global_ranks),
         ranks_present=len(ranks),
         completed_step=min(last_steps, default=None),
         latest_step=max((item.last_step for item in everyone), default=None),
         warmup_left_out=warmup_left_out,
-        gpu_pairs_lost=len(common) - len(steps),
+        gpu_pairs_lost=n_common - n_steps,
         recorded_steps=sum(item.recorded_steps for item in everyone),
         missing_steps={rank: item.missing_steps for rank, item in sorted(progress.items()) if item.missing_steps > 0},
         dropped=snapshot.dropped,

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stepmeter.analysis.queries import query
+from stepmeter.analysis.step_time.columns import StepTimeColumns, as_columns, from_store
 from stepmeter.analysis.step_time.model import LIVE_WINDOW_STEPS, SUMMARY_WINDOW_STEPS, Profile
-from stepmeter.analysis.step_time.silence import silent_ranks
 from stepmeter.analysis.step_time.source import (
-    SOURCE_METRICS,
     RankIdentity,
     RankProgress,
     StepTimeRepositorySnapshot,
     StepTimeSourceCursor,
-    StepTimeSourceRow,
 )
-from stepmeter.units import milliseconds
+from stepmeter.analysis.step_time.tail import RankPosition, Tail, last_shared_step, read_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping
 
     from stepmeter.store.reader import Snapshot
 
@@ -45,6 +43,14 @@ class _Progress(NamedTuple):
     host: str | None
     hw_id: str | None
 
+    def position(self) -> RankPosition:
+        """How far the rank has come."""
+        return RankPosition(
+            RankProgress(*self[3:8]),
+            RankIdentity(self.rank, self.local_rank, self.node_rank, self.host, self.world_size, self.hw_id),
+            self.strategy,
+        )
+
 
 def load(
     source: Snapshot,
@@ -56,80 +62,94 @@ def load(
 
     Args:
         source: One snapshot of the store, so that all statements see the same steps.
-        profile: `live` takes two statements and the shorter tail; `summary` also reads what producers lost.
+        profile: `live` takes at most two statements and the shorter tail; `summary` also reads what producers lost.
         window_size: How many steps the window may hold, 1 or more.
-        previous: What was read before.
+        previous: What was read before, with the same profile and window size.
 
     Returns:
-        The source facts; `previous` itself when cursor, rank universe and strategy are unchanged, in which case no
-        row was read.
+        The source facts; `previous` itself when nothing new was stored, or nothing that changes what was read.
     """
-    progress = [_Progress(*row) for row in source.rows(query("step_progress"))]
-    cursor, ranks, strategy = _cursor(progress), _universe(progress), _strategy(progress)
-    if previous is not None and (previous.cursor, previous.global_ranks, previous.training_strategy) == (
-        cursor,
-        ranks,
-        strategy,
-    ):
+    position = _position(source, profile)
+    if previous is not None and position == previous.store_cursor:
         return previous
-    reached = {item.rank: RankProgress(*item[3:8]) for item in progress}
-    return StepTimeRepositorySnapshot(
-        rows=_rows(source, cursor.attempt, reached, round(window_size * LOOKBACK_FACTOR[profile])),
-        global_ranks=ranks,
-        identities={item.rank: _identity(item) for item in progress},
-        cursor=cursor,
-        training_strategy=strategy,
-        progress=reached,
-        dropped=dict(source.rows(query("dropped"))) if profile == "summary" else {},
-        attempts=progress[0].attempts if progress else 0,
+    lookback_steps = round(window_size * LOOKBACK_FACTOR[profile])
+    if profile == "live":
+        found = _live(source, lookback_steps, previous, position)
+    else:
+        found = _summary(source, lookback_steps, position)
+    return previous if previous is not None and _is_unchanged(previous, found) else found
+
+
+def _position(source: Snapshot, profile: Profile) -> Hashable:
+    """The newest segments of the tables that the profile reads."""
+    tables = {"steps"} if profile == "live" else {"steps", "metric_points"}
+    return tuple(entry for entry in source.cursor if entry[0] in tables)
+
+
+def _is_unchanged(previous: StepTimeRepositorySnapshot, found: StepTimeRepositorySnapshot) -> bool:
+    """Whether segments came that hold nothing new, as compaction makes them."""
+    return (
+        (previous.cursor, previous.global_ranks, previous.training_strategy, previous.dropped)
+        == (found.cursor, found.global_ranks, found.training_strategy, found.dropped)
+        and isinstance(previous.rows, StepTimeColumns)
+        and previous.rows.same_as(found.rows)
     )
 
 
-def _cursor(progress: Sequence[_Progress]) -> StepTimeSourceCursor:
+def _live(
+    source: Snapshot, lookback_steps: int, previous: StepTimeRepositorySnapshot | None, position: Hashable
+) -> StepTimeRepositorySnapshot:
+    if previous is not None and previous.cursor.attempt is not None and previous.rows:
+        known = {
+            rank: RankPosition(progress, previous.identities[rank], previous.training_strategy)
+            for rank, progress in previous.progress.items()
+        }
+        since_ns = int(as_columns(previous.rows).source_id.min())
+        tail = read_tail(source, previous.cursor.attempt, since_ns, known, lookback_steps)
+        return _snapshot(tail, previous.attempts + tail.attempt - previous.cursor.attempt, position)
+    progress = [_Progress(*row) for row in source.rows(query("step_progress"))]
     if not progress:
-        return StepTimeSourceCursor()
-    return StepTimeSourceCursor(
-        attempt=progress[0].attempt,
-        recorded_steps=sum(item.recorded_steps for item in progress),
-        latest_step=max(item.last_step for item in progress),
-        last_end_ns=max(item.last_end_ns for item in progress),
+        return StepTimeRepositorySnapshot(store_cursor=position)
+    known = {item.rank: item.position() for item in progress}
+    return _snapshot(read_tail(source, progress[0].attempt, 0, known, lookback_steps), progress[0].attempts, position)
+
+
+def _summary(source: Snapshot, lookback_steps: int, position: Hashable) -> StepTimeRepositorySnapshot:
+    progress = [_Progress(*row) for row in source.rows(query("step_progress"))]
+    dropped = dict(source.rows(query("dropped")))
+    if not progress:
+        return StepTimeRepositorySnapshot(store_cursor=position, dropped=dropped)
+    attempt, positions = progress[0].attempt, {item.rank: item.position() for item in progress}
+    last = last_shared_step({rank: item.progress for rank, item in positions.items()})
+    rows = from_store(source.columns(query("step_rows"), (attempt, last - lookback_steps + 1, last)))
+    recorded = sum(item.recorded_steps for item in progress)
+    return _snapshot(Tail(attempt, rows, positions), progress[0].attempts, position, recorded, dropped)
+
+
+def _snapshot(
+    tail: Tail,
+    attempts: int,
+    position: Hashable,
+    recorded_steps: int | None = None,
+    dropped: Mapping[str, int] | None = None,
+) -> StepTimeRepositorySnapshot:
+    positions = dict(sorted(tail.positions.items()))
+    progress = {rank: item.progress for rank, item in positions.items()}
+    promised = max(item.identity.world_size or 0 for item in positions.values())
+    return StepTimeRepositorySnapshot(
+        rows=tail.rows,
+        global_ranks=tuple(sorted({*positions, *range(promised)})),
+        identities={rank: item.identity for rank, item in positions.items()},
+        cursor=StepTimeSourceCursor(
+            attempt=tail.attempt,
+            recorded_steps=len(tail.rows) if recorded_steps is None else recorded_steps,
+            latest_step=max(item.last_step for item in progress.values()),
+            last_end_ns=max(item.last_end_ns for item in progress.values()),
+        ),
+        # the lowest rank that knows it decides; all ranks of a run share one
+        training_strategy=next((item.strategy for item in positions.values() if item.strategy), None),
+        progress=progress,
+        dropped=dropped or {},
+        attempts=attempts,
+        store_cursor=position,
     )
-
-
-def _universe(progress: Sequence[_Progress]) -> tuple[int, ...]:
-    promised = max((item.world_size or 0 for item in progress), default=0)
-    return tuple(sorted({item.rank for item in progress} | set(range(promised))))
-
-
-def _strategy(progress: Sequence[_Progress]) -> str | None:
-    """The lowest rank that knows it decides; all ranks of a run share one."""
-    return next((item.strategy for item in progress if item.strategy), None)
-
-
-def _identity(item: _Progress) -> RankIdentity:
-    return RankIdentity(item.rank, item.local_rank, item.node_rank, item.host, item.world_size, item.hw_id)
-
-
-def _rows(
-    source: Snapshot, attempt: int | None, progress: Mapping[int, RankProgress], lookback_steps: int
-) -> tuple[StepTimeSourceRow, ...]:
-    """The tail up to the last step that every participating rank completed; silent ranks do not hold it back."""
-    silent = {rank.global_rank for rank in silent_ranks(progress)}
-    last = min((item.last_step for rank, item in progress.items() if rank not in silent), default=None)
-    if last is None:
-        return ()
-    return tuple(_decode(row) for row in source.rows(query("step_rows"), (attempt, last - lookback_steps + 1, last)))
-
-
-def _decode(row: tuple[Any, ...]) -> StepTimeSourceRow:
-    source_id, rank, step, warmup, *durations_ns = row
-    pairs = zip(SOURCE_METRICS, durations_ns[::2], durations_ns[1::2], strict=True)
-    metrics = {
-        metric: (
-            None if cpu_ns is None else milliseconds(cpu_ns),
-            None if gpu_ns is None else milliseconds(gpu_ns),
-        )
-        for metric, cpu_ns, gpu_ns in pairs
-        if cpu_ns is not None or gpu_ns is not None
-    }
-    return StepTimeSourceRow(source_id, rank, step, metrics, warmup)

@@ -6,7 +6,7 @@ measured zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 TRACED = "traced"
@@ -51,7 +51,7 @@ class RankIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RankProgress:
-    """How far a rank has come, over the whole attempt and not only its loaded rows.
+    """How far a rank has come: over the whole attempt in the summary profile, over the rows read in the live one.
 
     Attributes:
         recorded_steps: Steps in the store.
@@ -79,7 +79,7 @@ class StepTimeSourceCursor:
 
     Attributes:
         attempt: The attempt that was read, None before the first step.
-        recorded_steps: Steps of all ranks.
+        recorded_steps: Steps of all ranks, of the rows that were read in the live profile.
         latest_step: Greatest step number of any rank.
         last_end_ns: Latest end of a step, Unix time in ns.
     """
@@ -95,7 +95,7 @@ class StepTimeRepositorySnapshot:
     """Normalized source facts of one moment.
 
     Attributes:
-        rows: Decoded rows, one for each rank and step.
+        rows: Rows, one for each rank and step.
         global_ranks: Every rank that ever reported or that the world size promises, ascending.
         identities: Where each reporting rank ran.
         cursor: Position of the read.
@@ -103,9 +103,10 @@ class StepTimeRepositorySnapshot:
         progress: How far each reporting rank has come.
         dropped: What the producers reported as lost, by kind.
         attempts: Number of attempts in the store; only the latest is read.
+        store_cursor: The store's own position, by which a reading without anything new is known before it is made.
     """
 
-    rows: tuple[StepTimeSourceRow, ...] = ()
+    rows: Sequence[StepTimeSourceRow] = ()
     global_ranks: tuple[int, ...] = ()
     identities: Mapping[int, RankIdentity] = field(default_factory=dict)
     cursor: StepTimeSourceCursor = StepTimeSourceCursor()
@@ -113,3 +114,4 @@ class StepTimeRepositorySnapshot:
     progress: Mapping[int, RankProgress] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     attempts: int = 0
+    store_cursor: Hashable = ()

@@ -1,0 +1,47 @@
+-- The latest steps of the latest attempts, with where each ran; a step may come twice.
+--
+--   parameters: attempt, least end in ns, least step of that attempt
+--
+--   source_id            position of the row: its end, Unix time in ns
+--   attempt              attempt of the step
+--   rank                 global rank
+--   step                 number of the step
+--   warmup               whether the step compiled, initialised or was the first of its process
+--   start_ns             start of the step, Unix time in ns
+--   strategy             strategy that the step knew; null when it did not
+--   world_size           number of ranks that the step knew; null when it did not
+--   local_rank           rank within its node; null when not known
+--   node_rank            rank of the node; null when not known
+--   host                 name of the host; null when not known
+--   hw_id                UUID of the rank's GPU; null without one
+--   <phase>_cpu_ns       time in the phase on the CPU clock, in ns; null when it was not observed
+--   <phase>_gpu_ns       the same on the device clock, in ns; null without one
+--   traced_cpu_ns        traced time on the CPU clock, in ns
+--   traced_gpu_ns        the same on the device clock, in ns; null without one
+SELECT
+    end_ns AS source_id,
+    attempt,
+    rank,
+    step,
+    coalesce(warmup, false) AS warmup,
+    start_ns,
+    strategy,
+    world_size,
+    local_rank,
+    node_rank,
+    host,
+    hw_id,
+    input_wait_cpu_ns,
+    input_wait_gpu_ns,
+    h2d_cpu_ns,
+    h2d_gpu_ns,
+    forward_cpu_ns,
+    forward_gpu_ns,
+    backward_cpu_ns,
+    backward_gpu_ns,
+    optimizer_cpu_ns,
+    optimizer_gpu_ns,
+    traced_cpu_ns,
+    traced_gpu_ns
+FROM raw.steps
+WHERE attempt >= $1 AND end_ns >= $2 AND (attempt > $1 OR step >= $3)
