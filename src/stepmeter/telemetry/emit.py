@@ -1,15 +1,13 @@
-"""From captures to spans and metrics, with explicit times, on the drain thread."""
+"""From captures to span records and metrics, with explicit times, on the drain thread."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
 import stepmeter
 from stepmeter.capture.clock import ClockAnchor
@@ -21,7 +19,6 @@ from stepmeter.telemetry.aggregate import Aggregator
 from stepmeter.units import seconds
 
 SCOPE = InstrumentationScope(SCOPE_NAME, stepmeter.__version__, SCHEMA_URL)
-_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _SPAN_ID_MASK = (1 << 64) - 1
 _CHILD_STRIDE = 0x9E3779B97F4A7C15  # odd, so that children of one step never share an id
 _PHASE_KEYS = {
@@ -30,6 +27,28 @@ _PHASE_KEYS = {
 }
 
 Value = str | int | float | bool
+
+
+class SpanRecord(NamedTuple):
+    """A finished span before it becomes the SDK's object or protobuf bytes.
+
+    Attributes:
+        name: Its name.
+        trace_id: 16 bytes.
+        span_id: 8 bytes.
+        parent_id: 8 bytes, or empty for a root.
+        start_ns: Unix time in ns.
+        end_ns: Unix time in ns.
+        facts: Its attributes.
+    """
+
+    name: str
+    trace_id: bytes
+    span_id: bytes
+    parent_id: bytes
+    start_ns: int
+    end_ns: int
+    facts: dict[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +70,10 @@ class Origin:
 
 def step_spans(
     batch: StepTimeBatch, facts: StepFacts, memory: StepMemory | None, origin: Origin, *, children: bool
-) -> list[ReadableSpan]:
+) -> list[SpanRecord]:
     """The span of a step and, on request, one child for each of its regions.
+
+    Ranks agree on a step's trace without a word between them, and a batch sent twice is the same span.
 
     Args:
         batch: The completed step.
@@ -64,15 +85,18 @@ def step_spans(
     Returns:
         The step span, then its children.
     """
-    context = _step_context(origin.run_id, batch)
-    facts_of_step = _facts_of(batch, facts, memory, origin)
-    step = _span(spans.STEP_SPAN.name, context, origin, (batch.start_ns, batch.end_ns), facts_of_step)
+    identity = batch.identity
+    trace_id = blake2b(f"{origin.run_id}\0{identity.attempt}\0{batch.step}".encode(), digest_size=16).digest()
+    span_id = blake2b(identity.rank.to_bytes(8, "big"), key=trace_id, digest_size=8).digest()
+    unix_ns_of = origin.anchor.unix_ns_of
+    times_ns = (unix_ns_of(batch.start_ns), unix_ns_of(batch.end_ns))
+    step = SpanRecord(spans.STEP_SPAN.name, trace_id, span_id, b"", *times_ns, _facts_of(batch, facts, memory, origin))
     if not children:
         return [step]
-    return [step, *(_phase_span(index, batch, context, origin) for index in range(len(batch.regions)))]
+    return [step, *(_phase_span(number, batch, step, origin) for number in range(len(batch.regions)))]
 
 
-def run_span(identity: Identity, origin: Origin, at_ns: int, outcome: str) -> ReadableSpan:
+def run_span(identity: Identity, origin: Origin, at_ns: int, outcome: str) -> SpanRecord:
     """A short span that marks the start or the end of a run.
 
     Args:
@@ -84,15 +108,15 @@ def run_span(identity: Identity, origin: Origin, at_ns: int, outcome: str) -> Re
     Returns:
         The span; all ranks' are in one trace.
     """
-    digest = blake2b(f"{origin.run_id}\0{identity.attempt}\0run".encode(), digest_size=16).digest()
-    own = blake2b(f"{outcome}\0{identity.rank}".encode(), key=digest, digest_size=8).digest()
-    context = _context(int.from_bytes(digest, "big"), int.from_bytes(own, "big"))
+    trace_id = blake2b(f"{origin.run_id}\0{identity.attempt}\0run".encode(), digest_size=16).digest()
+    span_id = blake2b(f"{outcome}\0{identity.rank}".encode(), key=trace_id, digest_size=8).digest()
     facts: dict[str, Value] = {
         attributes.ATTEMPT.key: identity.attempt,
         attributes.RANK.key: identity.rank,
         attributes.OUTCOME.key: outcome,
     }
-    return _span(spans.RUN_SPAN.name, context, origin, (at_ns, at_ns), facts)
+    unix_ns = origin.anchor.unix_ns_of(at_ns)
+    return SpanRecord(spans.RUN_SPAN.name, trace_id, span_id, b"", unix_ns, unix_ns, facts)
 
 
 def record_step(
@@ -186,42 +210,17 @@ def _unix_ns(monotonic_ns: int | None, origin: Origin) -> int | None:
     return None if monotonic_ns is None else origin.anchor.unix_ns_of(monotonic_ns)
 
 
-def _phase_span(index: int, batch: StepTimeBatch, parent: SpanContext, origin: Origin) -> ReadableSpan:
-    phase_index, start_ns, end_ns, _ = batch.regions[index]
+def _phase_span(number: int, batch: StepTimeBatch, parent: SpanRecord, origin: Origin) -> SpanRecord:
+    phase_index, start_ns, end_ns, _ = batch.regions[number]
     phase = phases.PHASES[phase_index]
-    context = _context(parent.trace_id, (parent.span_id + (index + 1) * _CHILD_STRIDE) & _SPAN_ID_MASK or 1)
-    facts: dict[str, Value] = {attributes.PHASE.key: phase, attributes.STEP.key: batch.step}
-    return _span(phase, context, origin, (start_ns, end_ns), facts, parent)
-
-
-def _span(
-    name: str,
-    context: SpanContext,
-    origin: Origin,
-    times_ns: tuple[int, int],
-    facts: Mapping[str, Value],
-    parent: SpanContext | None = None,
-) -> ReadableSpan:
-    return ReadableSpan(
-        name=name,
-        context=context,
-        parent=parent,
-        resource=origin.resource,
-        attributes=facts,
-        kind=SpanKind.INTERNAL,
-        start_time=origin.anchor.unix_ns_of(times_ns[0]),
-        end_time=origin.anchor.unix_ns_of(times_ns[1]),
-        instrumentation_scope=SCOPE,
+    own_id = (int.from_bytes(parent.span_id, "big") + (number + 1) * _CHILD_STRIDE) & _SPAN_ID_MASK or 1
+    unix_ns_of = origin.anchor.unix_ns_of
+    return SpanRecord(
+        phase,
+        parent.trace_id,
+        own_id.to_bytes(8, "big"),
+        parent.span_id,
+        unix_ns_of(start_ns),
+        unix_ns_of(end_ns),
+        {attributes.PHASE.key: phase, attributes.STEP.key: batch.step},
     )
-
-
-def _step_context(run_id: str, batch: StepTimeBatch) -> SpanContext:
-    """Ranks agree on a step's trace without a word between them; a batch sent twice is the same span."""
-    identity = batch.identity
-    trace = blake2b(f"{run_id}\0{identity.attempt}\0{batch.step}".encode(), digest_size=16).digest()
-    span = blake2b(identity.rank.to_bytes(8, "big"), key=trace, digest_size=8).digest()
-    return _context(int.from_bytes(trace, "big"), int.from_bytes(span, "big"))
-
-
-def _context(trace_id: int, span_id: int) -> SpanContext:
-    return SpanContext(trace_id, span_id or 1, is_remote=False, trace_flags=_SAMPLED)

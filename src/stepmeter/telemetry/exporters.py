@@ -13,13 +13,14 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 
 from stepmeter.telemetry.guard import Guard
 
+_Result = TypeVar("_Result")
 _quiet = threading.local()
 
 
@@ -76,21 +77,46 @@ def unprotect(exporter: Any) -> None:
     vars(exporter).pop("export", None)
 
 
+def say_unreachable(exporter: Any, guard: Guard) -> None:
+    """Say once that a backend does not take what an exporter sends.
+
+    Args:
+        exporter: The exporter.
+        guard: Says it.
+    """
+    where = getattr(exporter, "_endpoint", type(exporter).__name__)
+    guard.say_once(f"backend {where}", f"telemetry could not be delivered to {where}; the program goes on")
+
+
+def hushed(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Keep what a function calls from logging about a backend that is down.
+
+    Args:
+        function: The function.
+
+    Returns:
+        The same, silent in the loggers of the SDK and its exporters.
+    """
+
+    def quietly(*args: Any, **kwargs: Any) -> _Result:
+        _quiet.on = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _quiet.on = False
+
+    return quietly
+
+
 def _guarded(exporter: Any, guard: Guard, pid: int) -> Callable[..., Any]:
-    original = exporter.export
-    name = type(exporter).__name__
-    where = getattr(exporter, "_endpoint", name)
+    original = hushed(exporter.export)
 
     def export(*args: Any, **kwargs: Any) -> Any:
         if os.getpid() != pid:
             return None
-        _quiet.on = True
-        try:
-            result = original(*args, **kwargs)
-        finally:
-            _quiet.on = False
+        result = original(*args, **kwargs)
         if getattr(result, "name", "SUCCESS") != "SUCCESS":
-            guard.say_once(f"backend {where}", f"telemetry could not be delivered to {where}; the program goes on")
+            say_unreachable(exporter, guard)
         return result
 
     return export

@@ -15,7 +15,7 @@ from typing import Any
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace as trace_api
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 
 from stepmeter.capture.clock import ClockAnchor, monotonic_ns
 from stepmeter.capture.facts import step_facts
@@ -27,13 +27,12 @@ from stepmeter.telemetry.aggregate import Aggregator
 from stepmeter.telemetry.budget import budget_from_environ
 from stepmeter.telemetry.exporters import metric_exporters, protect, span_exporters, unprotect
 from stepmeter.telemetry.guard import Guard
+from stepmeter.telemetry.outlet import SpanOutlet
 from stepmeter.telemetry.resource import step_resource
 from stepmeter.telemetry.sender import Sender, close_all
 
 _POLL_S = 0.05
 _EXPORT_INTERVAL_S = 1.0
-_SPANS_PER_REQUEST = 512
-_SPANS_WAITING = 32_768
 _METRICS_WAITING = 8
 _ACCOUNTING_S = 0.1  # what the drain thread may take, after the senders' deadline, to say what was not delivered
 
@@ -55,11 +54,9 @@ class Pipeline:
         self._outcome = outcome
         self._aggregator = Aggregator(anchor.unix_ns)
         self._budget = budget_from_environ(os.environ)
-        self._spans: list[ReadableSpan] = []
         self._memory: dict[int, StepMemory] = {}
         self._closing = threading.Event()
         self._deadline_s = float("inf")
-        self._span_senders: list[Sender] = []
         self._metric_senders: list[Sender] = []
         self._protected: list[Any] = []
         self._undelivered: int | None = None
@@ -81,7 +78,7 @@ class Pipeline:
         self._deadline_s = deadline_s - _ACCOUNTING_S
         self._closing.set()
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
-        return self._undelivered if self._undelivered is not None else len(self._recorder.timing) + len(self._spans)
+        return len(self._recorder.timing) if self._undelivered is None else self._undelivered
 
     def release(self) -> None:
         """Leave the exporters as they were."""
@@ -89,25 +86,24 @@ class Pipeline:
             unprotect(exporter)
 
     def _run(self) -> None:
-        origin = None
         with self._guard.over("setting up telemetry"):
-            origin = self._set_up()
-        if origin is None:
-            return
-        self._spans.append(emit.run_span(self._recorder.identity, origin, self._anchor.monotonic_ns, "started"))
+            self._work(*self._set_up())
+
+    def _work(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
+        outlet.add([emit.run_span(self._recorder.identity, origin, self._anchor.monotonic_ns, "started")])
         next_export_s = time.monotonic()
         while not self._closing.wait(_POLL_S):
-            self._drain(origin)
+            self._drain(origin, outlet)
             if time.monotonic() >= next_export_s:
                 next_export_s = time.monotonic() + _EXPORT_INTERVAL_S
-                self._export(origin)
-        self._finish(origin)
+                self._export(origin, outlet)
+        self._drain(origin, outlet)
+        outlet.add([emit.run_span(self._recorder.identity, origin, monotonic_ns(), self._outcome())])
+        self._export(origin, outlet)
+        self._undelivered = close_all([*outlet.senders, *self._metric_senders], self._deadline_s)
 
-    def _set_up(self) -> emit.Origin:
+    def _set_up(self) -> tuple[emit.Origin, SpanOutlet]:
         tracer_provider, meter_provider = trace_api.get_tracer_provider(), metrics_api.get_meter_provider()
-        for exporter in span_exporters(tracer_provider):
-            self._protect(exporter)
-            self._span_senders.append(Sender(exporter.export, "span", _SPANS_WAITING, self._guard))
         for exporter in metric_exporters(meter_provider):
             self._protect(exporter)
             self._metric_senders.append(Sender(exporter.export, "metrics", _METRICS_WAITING, self._guard))
@@ -116,46 +112,42 @@ class Pipeline:
             configured = meter_provider._sdk_config.resource  # noqa: SLF001 - no public way
         run_id = ensure_run_id(os.environ)
         resource = step_resource(configured, self._anchor)
-        return emit.Origin(resource, run_id, os.environ.get(environment.RUN_NAME, run_id), self._anchor)
+        origin = emit.Origin(resource, run_id, os.environ.get(environment.RUN_NAME, run_id), self._anchor)
+        exporters = span_exporters(tracer_provider)
+        for exporter in exporters:
+            self._protect(exporter)
+        return origin, SpanOutlet(exporters, resource, self._guard)
 
     def _protect(self, exporter: Any) -> None:
         protect(exporter, self._guard)
         self._protected.append(exporter)
 
-    def _drain(self, origin: emit.Origin) -> None:
+    def _drain(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
         # timing before memory: a step's snapshot is published before its timing, so it is there by now
         batches = self._recorder.timing.drain()
         for memory in self._recorder.memory.drain():
             self._memory[memory.step] = memory
         for batch in batches:
             with self._guard.over("turning a step into telemetry"):
-                self._emit(batch, self._memory.pop(batch.step, None), origin)
-        if len(self._spans) >= _SPANS_PER_REQUEST:
-            self._send_spans()
+                outlet.add(self._emit(batch, self._memory.pop(batch.step, None), origin))
 
-    def _emit(self, batch: StepTimeBatch, memory: StepMemory | None, origin: emit.Origin) -> None:
+    def _emit(self, batch: StepTimeBatch, memory: StepMemory | None, origin: emit.Origin) -> list[emit.SpanRecord]:
         facts = step_facts(batch)
         children = self._budget.take(len(batch.regions), batch.end_ns)
-        self._spans.extend(emit.step_spans(batch, facts, memory, origin, children=children))
         emit.record_step(batch, facts, memory, origin.run_name, self._aggregator)
+        return emit.step_spans(batch, facts, memory, origin, children=children)
 
-    def _export(self, origin: emit.Origin) -> None:
-        self._send_spans()
+    def _export(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
+        with self._guard.over("encoding spans"):
+            outlet.flush()
         if not self._metric_senders:
             return
         with self._guard.over("collecting metrics"):
-            data = self._collect(origin)
+            data = self._collect(origin, outlet)
             for sender in self._metric_senders:
                 sender.put(data, 1)
 
-    def _send_spans(self) -> None:
-        spans, self._spans = self._spans, []
-        for start in range(0, len(spans), _SPANS_PER_REQUEST):
-            request = spans[start : start + _SPANS_PER_REQUEST]
-            for sender in self._span_senders:
-                sender.put(request, len(request))
-
-    def _collect(self, origin: emit.Origin) -> Any:
+    def _collect(self, origin: emit.Origin, outlet: SpanOutlet) -> Any:
         base = emit.point_attributes(self._recorder.identity, origin.run_name)
         losses = self._guard.losses()
         losses["step: queue full"] = self._recorder.timing.dropped
@@ -163,13 +155,7 @@ class Pipeline:
         for kind, count in losses.items():
             if count:
                 self._aggregator.set_total(metrics.DROPPED, (*base, ("kind", kind)), count)
-        senders = (*self._span_senders, *self._metric_senders)
+        senders = (*outlet.senders, *self._metric_senders)
         own_s = time.thread_time() + sum(sender.cpu_time_s for sender in senders)
         self._aggregator.set_total(metrics.SELF_CPU_TIME, base, own_s)
         return self._aggregator.collect(self._anchor.unix_ns_of(monotonic_ns()), origin.resource, emit.SCOPE)
-
-    def _finish(self, origin: emit.Origin) -> None:
-        self._drain(origin)
-        self._spans.append(emit.run_span(self._recorder.identity, origin, monotonic_ns(), self._outcome()))
-        self._export(origin)
-        self._undelivered = close_all([*self._span_senders, *self._metric_senders], self._deadline_s)

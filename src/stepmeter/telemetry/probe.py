@@ -14,6 +14,7 @@ from stepmeter.conventions import metrics
 from stepmeter.conventions import resource as words
 from stepmeter.telemetry import emit
 from stepmeter.telemetry.aggregate import Aggregator
+from stepmeter.telemetry.readable import readable
 
 
 def send_probe(endpoint: str, run_id: str, timeout_s: float = 5.0) -> bool:
@@ -35,7 +36,7 @@ def send_probe(endpoint: str, run_id: str, timeout_s: float = 5.0) -> bool:
     span_exporter = OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=timeout_s)
     metric_exporter = OTLPMetricExporter(endpoint=endpoint, insecure=True, timeout=timeout_s)
     try:
-        spans = span_exporter.export([emit.run_span(Identity(), origin, monotonic_ns(), "started")])
+        spans = span_exporter.export([readable(emit.run_span(Identity(), origin, monotonic_ns(), "started"), resource)])
         points = metric_exporter.export(aggregator.collect(time.time_ns(), resource, emit.SCOPE))
     finally:
         span_exporter.shutdown()

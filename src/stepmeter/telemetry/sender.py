@@ -97,9 +97,10 @@ class Sender:
 
     def _deliver(self, payload: Any) -> bool:
         for attempt in range(_MAX_ATTEMPTS):
-            if getattr(self._export(payload), "name", "SUCCESS") == "SUCCESS":
+            outcome = getattr(self._export(payload), "name", "SUCCESS")
+            if outcome == "SUCCESS":
                 return True
-            if self._closing.wait(_RETRY_DELAY_S * 2**attempt):
+            if outcome == "REFUSED" or self._closing.wait(_RETRY_DELAY_S * 2**attempt):
                 return False
         return False
 

@@ -1,0 +1,78 @@
+"""Where span records collect on their way to the exporters, as bytes for some and as objects for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from opentelemetry.sdk.resources import Resource
+
+from stepmeter.telemetry.deliver import otlp_client
+from stepmeter.telemetry.emit import SpanRecord
+from stepmeter.telemetry.encode import SpanEncoder
+from stepmeter.telemetry.exporters import hushed
+from stepmeter.telemetry.guard import Guard
+from stepmeter.telemetry.readable import readable
+from stepmeter.telemetry.sender import Sender
+
+SPANS_PER_REQUEST = 512
+_SPANS_WAITING = 32_768
+
+
+class SpanOutlet:
+    """Turns records into requests and hands them to one sender an exporter.
+
+    Args:
+        exporters: The user's span exporters.
+        resource: Of all spans.
+        guard: Where losses are counted.
+    """
+
+    def __init__(self, exporters: Iterable[Any], resource: Resource, guard: Guard) -> None:
+        self._resource = resource
+        self._encoder = SpanEncoder(resource)
+        self._records: list[SpanRecord] = []
+        self._byte_senders: list[Sender] = []
+        self._object_senders: list[Sender] = []
+        for exporter in exporters:
+            client = otlp_client(exporter, guard)
+            if client is None:
+                self._object_senders.append(Sender(exporter.export, "span", _SPANS_WAITING, guard))
+            else:
+                self._byte_senders.append(Sender(hushed(client), "span", _SPANS_WAITING, guard))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def senders(self) -> Sequence[Sender]:
+        """All senders."""
+        return [*self._byte_senders, *self._object_senders]
+
+    def add(self, records: Iterable[SpanRecord]) -> None:
+        """Take records; a full request's worth leaves at once.
+
+        Args:
+            records: Finished spans.
+        """
+        self._records.extend(records)
+        if len(self._records) >= SPANS_PER_REQUEST:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the senders."""
+        records, self._records = self._records, []
+        for chunk in _chunks(records):
+            if self._byte_senders:
+                request = self._encoder.request([self._encoder.encode(record) for record in chunk], chunk[0])
+                for sender in self._byte_senders:
+                    sender.put(request, len(chunk))
+            if self._object_senders:
+                spans = [readable(record, self._resource) for record in chunk]
+                for sender in self._object_senders:
+                    sender.put(spans, len(chunk))
+
+
+def _chunks(records: list[SpanRecord]) -> Iterator[list[SpanRecord]]:
+    for start in range(0, len(records), SPANS_PER_REQUEST):
+        yield records[start : start + SPANS_PER_REQUEST]
