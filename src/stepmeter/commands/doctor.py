@@ -172,12 +172,17 @@ def _round_trip() -> Finding:
     return Finding(what, "bad", f"{spans} of 1 spans and {points} of 1 points came back", "report this as a bug")
 
 
+def _without_endpoint(environ: Mapping[str, str]) -> dict[str, str]:
+    """The probe is for the collector here, not for a backend that it would be passed on to."""
+    return {name: value for name, value in environ.items() if not name.startswith(("OTEL_EXPORTER_", "STEPMETER_RUN"))}
+
+
 def _send_and_read_back(directory: Path) -> tuple[int, int]:
     from stepmeter.commands.launch import start_collector, stop_collector
     from stepmeter.store.reader import open_run
     from stepmeter.telemetry.probe import send_probe
 
-    collector = start_collector(directory, "doctor", {})
+    collector = start_collector(directory, "doctor", _without_endpoint(os.environ))
     with contextlib.ExitStack() as stack:
         stack.callback(stop_collector, collector)
         if not send_probe(collector.grpc, collector.run_id):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from stepmeter.capture.run import new_run_id
+from stepmeter.commands.destinations import forward_arguments
 from stepmeter.conventions import environment
 from stepmeter.errors import StepmeterError
 
@@ -43,7 +44,7 @@ class Collector:
     log: IO[bytes]
 
 
-def start_collector(directory: Path, name: str, environ: Mapping[str, str]) -> Collector:
+def start_collector(directory: Path, name: str, environ: Mapping[str, str], config: Path | None = None) -> Collector:
     """Start a collector on free loopback ports and wait until it is ready.
 
     It leads a session of its own, so that Ctrl-C does not reach it, and ends when our end of its stdin closes, so
@@ -52,7 +53,9 @@ def start_collector(directory: Path, name: str, environ: Mapping[str, str]) -> C
     Args:
         directory: Directory of runs.
         name: Name of the run.
-        environ: The environment, for a run id that a launcher has set.
+        environ: The environment, for a run id that a launcher has set, and for the OTLP endpoint that the user
+            meant: what arrives is passed on there.
+        config: Its configuration file; None = the built-in one.
 
     Returns:
         The collector.
@@ -63,9 +66,11 @@ def start_collector(directory: Path, name: str, environ: Mapping[str, str]) -> C
     run_id = environ.get(environment.RUN_ID) or new_run_id()
     listen = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json", "--until-stdin-closes"]
     command = [sys.executable, "-m", "stepmeter.cli", "collect", "--dir", str(directory), *listen]
+    command += [*forward_arguments(environ), *(["--config", str(config)] if config else [])]
     log = tempfile.TemporaryFile()  # noqa: SIM115 - read when the collector has ended
     process = subprocess.Popen(
         [*command, "--run", run_id, "--run-name", name],
+        env=dict(environ),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
@@ -77,9 +82,10 @@ def start_collector(directory: Path, name: str, environ: Mapping[str, str]) -> C
         ready = json.loads(line)
         return Collector(process, ready["grpc"], run_id, name, Path(ready["run_dir"]), log)
     except (ValueError, KeyError, TypeError):
-        process.kill()
-        process.wait()
-        raise StepmeterError(f"the collector did not start: {_last_line(log)}") from None
+        with log, process:
+            process.kill()
+            process.wait()
+            raise StepmeterError(f"the collector did not start: {_last_line(log)}") from None
 
 
 def stop_collector(collector: Collector) -> None:
@@ -89,20 +95,18 @@ def stop_collector(collector: Collector) -> None:
         collector: The collector.
     """
     process = collector.process
-    assert process.stdin is not None  # noqa: S101 - for the type checker
-    process.stdin.close()
-    try:
-        process.wait(_DRAIN_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        print(
-            f"stepmeter: the collector took over {_DRAIN_LIMIT_S:.0f} s to end and was killed",
-            file=sys.stderr,
-        )
-        return
-    if process.returncode != 0:
-        print(f"stepmeter: the collector failed: {_last_line(collector.log)}", file=sys.stderr)
+    with collector.log, process:
+        assert process.stdin is not None  # noqa: S101 - for the type checker
+        process.stdin.close()
+        try:
+            process.wait(_DRAIN_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            print(f"stepmeter: the collector took over {_DRAIN_LIMIT_S:.0f} s to end and was killed", file=sys.stderr)
+            return
+        if process.returncode != 0:
+            print(f"stepmeter: the collector failed: {_last_line(collector.log)}", file=sys.stderr)
 
 
 def instrumented(environ: Mapping[str, str], collector: Collector | None = None) -> dict[str, str]:
@@ -124,11 +128,13 @@ def instrumented(environ: Mapping[str, str], collector: Collector | None = None)
         made[environment.RUN_NAME] = collector.run_name
         made["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://{collector.grpc}"
         made["OTEL_EXPORTER_OTLP_PROTOCOL"] = "grpc"
-        for signal_name in ("TRACES", "METRICS"):
-            made[f"OTEL_{signal_name}_EXPORTER"] = _with_otlp(environ.get(f"OTEL_{signal_name}_EXPORTER", ""))
+        made["OTEL_EXPORTER_OTLP_INSECURE"] = "true"
+        made.pop("OTEL_EXPORTER_OTLP_HEADERS", None)
+        for signal_name in ("TRACES", "METRICS", "LOGS"):
             for suffix in ("ENDPOINT", "PROTOCOL", "HEADERS", "INSECURE"):
                 made.pop(f"OTEL_EXPORTER_OTLP_{signal_name}_{suffix}", None)
-        made.pop("OTEL_EXPORTER_OTLP_HEADERS", None)
+        for signal_name in ("TRACES", "METRICS"):
+            made[f"OTEL_{signal_name}_EXPORTER"] = _with_otlp(environ.get(f"OTEL_{signal_name}_EXPORTER", ""))
     return made
 
 

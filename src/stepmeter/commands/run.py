@@ -23,9 +23,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     Args:
         parser: The subcommand's parser.
     """
-    parser.usage = "stepmeter run [--dir D] [--name N] [--quiet] [--no-collector] [--] CMD [ARG ...]"
+    parser.usage = "stepmeter run [--dir D] [--name N] [--config F] [--quiet] [--no-collector] [--] CMD [ARG ...]"
     parser.add_argument("--dir", help="directory of runs (default: $STEPMETER_DIR or ./stepmeter-runs)")
     parser.add_argument("--name", help="name of the run (default: the script's name)")
+    parser.add_argument("--config", type=Path, metavar="F", help="the collector's configuration (default: built in)")
     parser.add_argument("--quiet", action="store_true", help="no verdict on stderr; files are written all the same")
     parser.add_argument(
         "--no-collector",
@@ -58,7 +59,7 @@ def execute(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.dir or environ.get(environment.DIR) or environment.DEFAULT_DIR)
     name = arguments.name or default_name(arguments.command)
     try:
-        collector = launch.start_collector(directory, name, environ)
+        collector = launch.start_collector(directory, name, environ, arguments.config)
     except StepmeterError as error:
         print(f"stepmeter: {error}; the command runs without telemetry", file=sys.stderr)
         return launch.run_command(command, environ)
