@@ -1,0 +1,1 @@
+"""The live view in a terminal: a presenter over one session."""
