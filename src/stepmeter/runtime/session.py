@@ -20,10 +20,10 @@ from stepmeter.runtime.process import is_helper, is_switched_off
 if TYPE_CHECKING:
     from stepmeter.telemetry.pipeline import Pipeline
 
-EXIT_LIMIT_S = 2.0
+EXIT_LIMIT_S = 1.5
 """What exit may take beyond the program's own, whatever a backend does."""
 
-_CANCEL_S = 0.2
+_CANCEL_S = 0.15
 
 
 class Session:
