@@ -29,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0 for success, else that of the error.
     """
     try:
-        arguments = _parser().parse_args(argv)
+        words = sys.argv[1:] if argv is None else list(argv)
+        arguments = _parser(words).parse_args(words)
         code: int = arguments.execute(arguments)
         sys.stdout.flush()
     except StepmeterError as error:
@@ -50,11 +51,12 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of one command where it is named first, so that no command waits for the imports of the others."""
     parser = _Parser(prog="stepmeter", description=stepmeter.__doc__)
     parser.add_argument("--version", action="version", version=f"stepmeter {stepmeter.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name in words[:1] if words[:1] and words[0] in COMMANDS else COMMANDS:
         module = importlib.import_module(f"stepmeter.commands.{name}")
         command = commands.add_parser(
             name,
