@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from stepmeter.capture.run import new_run_id
+from stepmeter.commands.beside import Beside
 from stepmeter.commands.destinations import forward_arguments
 from stepmeter.conventions import environment
 from stepmeter.errors import StepmeterError
@@ -138,7 +139,7 @@ def instrumented(environ: Mapping[str, str], collector: Collector | None = None)
     return made
 
 
-def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:
+def run_command(command: Sequence[str], environ: Mapping[str, str], beside: Beside | None = None) -> int:
     """Run a command to its end and pass signals on to it.
 
     A signal from the terminal has reached the command already, since it is of our process group; only one that was
@@ -147,6 +148,7 @@ def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:
     Args:
         command: Program and arguments.
         environ: Its environment.
+        beside: What goes on beside it.
 
     Returns:
         Its exit code; 128 + n when signal n ended it.
@@ -159,11 +161,16 @@ def run_command(command: Sequence[str], environ: Mapping[str, str]) -> int:
             env=dict(environ),
             # this process has one thread, and the command must not inherit the blocked signals
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),  # noqa: PLW1509
+            **(beside.streams if beside else {}),
         )
+        if beside:
+            beside.begin(process)
         while process.poll() is None:
             received = signal.sigwaitinfo(waited_for)
             if received.si_signo != signal.SIGCHLD and not _from_terminal(received):
                 process.send_signal(received.si_signo)
+        if beside:
+            beside.end()
     finally:
         # a Ctrl-C that came while the command was ending must not interrupt the verdict
         while signal.sigtimedwait(waited_for, 0) is not None:

@@ -23,10 +23,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     Args:
         parser: The subcommand's parser.
     """
-    parser.usage = "stepmeter run [--dir D] [--name N] [--config F] [--quiet] [--no-collector] [--] CMD [ARG ...]"
+    parser.usage = (
+        "stepmeter run [--dir D] [--name N] [--config F] [--live | --quiet] [--no-collector] [--] CMD [ARG ...]"
+    )
     parser.add_argument("--dir", help="directory of runs (default: $STEPMETER_DIR or ./stepmeter-runs)")
     parser.add_argument("--name", help="name of the run (default: the script's name)")
     parser.add_argument("--config", type=Path, metavar="F", help="the collector's configuration (default: built in)")
+    parser.add_argument("--live", action="store_true", help="show the run in the terminal while it goes on")
     parser.add_argument("--quiet", action="store_true", help="no verdict on stderr; files are written all the same")
     parser.add_argument(
         "--no-collector",
@@ -49,8 +52,11 @@ def execute(arguments: argparse.Namespace) -> int:
         UsageError: There is no such command or script.
     """
     from stepmeter.commands import launch
+    from stepmeter.commands.beside import Live, Readying, require_terminal, unbuffered
 
     command = resolve(arguments.command)
+    if arguments.live:
+        require_terminal()
     environ = dict(os.environ)
     if environment.is_true(environ, environment.DISABLED) or environment.is_true(environ, "OTEL_SDK_DISABLED"):
         return launch.run_command(command, environ)
@@ -64,7 +70,9 @@ def execute(arguments: argparse.Namespace) -> int:
         print(f"stepmeter: {error}; the command runs without telemetry", file=sys.stderr)
         return launch.run_command(command, environ)
     try:
-        code = launch.run_command(command, launch.instrumented(environ, collector))
+        beside = Live(collector.run_dir) if arguments.live else Readying()
+        child_environ = launch.instrumented(environ, collector)
+        code = launch.run_command(command, unbuffered(child_environ) if arguments.live else child_environ, beside)
     finally:
         launch.stop_collector(collector)
     _report(collector.run_dir, quiet=arguments.quiet)
