@@ -23,6 +23,11 @@ PLACES = [
     (GradScaler, "step"),
     (Optimizer, "__init__"),
     (Optimizer, "add_param_group"),
+    (nn.Module, "compile"),
+    (torch.cuda, "memory_stats_as_nested_dict"),
+    (torch.cuda, "reset_peak_memory_stats"),
+    (torch.cuda.memory, "memory_stats_as_nested_dict"),
+    (torch.cuda.memory, "reset_peak_memory_stats"),
 ]
 
 
@@ -126,9 +131,7 @@ EVENTS = [
     "fetch_begins",
     "fetch_ended",
     "loader_ended",
-    "forward_begins",
     "forward_ended",
-    "backward_begins",
     "backward_ended",
     "optimizer_begins",
     "optimizer_ended",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 
-from stepmeter.capture.step import Region, StepTimeBatch
+from stepmeter.capture.region import DeviceTimes, Region
+from stepmeter.capture.step import StepTimeBatch
 from stepmeter.conventions.phases import INPUT_WAIT, PHASES
-
-_INPUT_WAIT = PHASES.index(INPUT_WAIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,7 @@ class StepFacts:
         traced_gpu_ns: The same on the device clock; None without one.
         device_start_ns: Start of the device's work, monotonic; None without a device clock.
         device_end_ns: End of the device's work, monotonic; None without a device clock.
+        regions_gpu_ns: Duration of each region on the device clock; empty without one.
     """
 
     phases: dict[str, PhaseFacts]
@@ -43,42 +43,70 @@ class StepFacts:
     traced_gpu_ns: int | None = None
     device_start_ns: int | None = None
     device_end_ns: int | None = None
+    regions_gpu_ns: tuple[int | None, ...] = ()
 
 
-def step_facts(batch: StepTimeBatch) -> StepFacts:
+def step_facts(batch: StepTimeBatch, device: DeviceTimes | None = None) -> StepFacts:
     """Sum a step's regions up, each moment counted in its innermost region only.
 
     Forward and backward run inside `optimizer.step(closure)` with LBFGS and Lightning, so regions nest.
 
     Args:
         batch: A completed step.
+        device: What the device's clock says of it.
 
     Returns:
-        Its facts; the phases and the residual add up to the step.
+        Its facts; the phases and the residual add up to the step. A phase of which one region was not timed on the
+        device has no device time.
     """
-    exclusive_ns = _exclusive_ns(batch.regions)
-    cpu_ns: dict[int, int] = {}
-    count: dict[int, int] = {}
-    for region, own_ns in exclusive_ns:
-        phase = region[0]
-        cpu_ns[phase] = cpu_ns.get(phase, 0) + own_ns
-        count[phase] = count.get(phase, 0) + 1
-    phases = {PHASES[phase]: PhaseFacts(cpu_ns[phase], None, count[phase]) for phase in sorted(cpu_ns)}
-    return StepFacts(phases, max(0, batch.end_ns - batch.start_ns - cpu_ns.get(_INPUT_WAIT, 0)))
+    regions = batch.regions
+    order, outer = _nesting(regions)
+    own_ns = _exclusive([region[2] - region[1] for region in regions], order, outer)
+    own_gpu_ns: Sequence[int | None] = [None] * len(regions)
+    if device is not None:
+        own_gpu_ns = _exclusive(device.regions_ns, order, outer)
+    phases = {}
+    for phase in sorted({region[0] for region in regions}):
+        indices = [index for index, region in enumerate(regions) if region[0] == phase]
+        cpu_ns = sum(own_ns[index] or 0 for index in indices)
+        gpu_ns = [own_gpu_ns[index] for index in indices]
+        phases[PHASES[phase]] = PhaseFacts(cpu_ns, _sum_of_all(gpu_ns), len(indices))
+    input_wait = phases.get(INPUT_WAIT)
+    waited_ns = 0 if input_wait is None else input_wait.cpu_ns
+    traced_ns = max(0, batch.end_ns - batch.start_ns - waited_ns - batch.away_ns)
+    if device is None:
+        return StepFacts(phases, traced_ns)
+    return StepFacts(phases, traced_ns, device.traced_ns, device.start_ns, device.end_ns, device.regions_ns)
 
 
-def _exclusive_ns(regions: list[Region]) -> list[tuple[Region, int]]:
-    """Each region with its own time: its duration less that of the regions directly inside it."""
-    own: list[tuple[Region, int]] = []
-    open_: list[list[int]] = []  # (end, index into own), innermost last
-    for region in sorted(regions, key=lambda region: (region[1], -region[2])):
-        start_ns, end_ns = itemgetter(1, 2)(region)
-        while open_ and open_[-1][0] <= start_ns:
+def _sum_of_all(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _nesting(regions: Sequence[Region]) -> tuple[list[int], list[int | None]]:
+    """The regions' indices in the order of their starts, and for each region the index of the one around it."""
+    order = sorted(range(len(regions)), key=lambda index: (regions[index][1], -regions[index][2]))
+    outer: list[int | None] = [None] * len(regions)
+    open_: list[int] = []  # innermost last
+    for index in order:
+        while open_ and regions[open_[-1]][2] <= regions[index][1]:
             open_.pop()
         if open_:
-            outer_end_ns, outer = open_[-1]
-            inside_ns = min(end_ns, outer_end_ns) - start_ns
-            own[outer] = (own[outer][0], own[outer][1] - inside_ns)
-        own.append((region, end_ns - start_ns))
-        open_.append([end_ns, len(own) - 1])
+            outer[index] = open_[-1]
+        open_.append(index)
+    return order, outer
+
+
+def _exclusive(
+    durations_ns: Sequence[int | None], order: Sequence[int], outer: Sequence[int | None]
+) -> list[int | None]:
+    """Each region's own time: its duration less that of the regions directly inside it."""
+    own = list(durations_ns)
+    for index in order:
+        around, inside_ns = outer[index], durations_ns[index]
+        if around is None:
+            continue
+        around_ns = own[around]
+        own[around] = None if around_ns is None or inside_ns is None else max(0, around_ns - inside_ns)
     return own

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stepmeter.capture.channel import Channel
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.identity import Identity
-
-Region = tuple[int, int, int, Any]
-"""(phase index, start, end on the monotonic clock in ns, the device timer's pending pair or None)."""
-
+from stepmeter.capture.region import PendingTimes, Region
 
 Batch = tuple[int, int | None, int | None]
 """(loader id, samples, tokens) of a fetched batch."""
@@ -32,6 +29,8 @@ class StepTimeBatch(NamedTuple):
         tokens: Tokens in those batches; None when a batch did not show them.
         warmup: Whether it compiled, initialised or was the first of its process.
         identity: Who trained it, as known when it completed.
+        device: Its device times, not known yet; None without a device clock.
+        away_ns: Time inside it that is nobody's: an evaluation between its fetch and its forward.
     """
 
     step: int
@@ -43,6 +42,8 @@ class StepTimeBatch(NamedTuple):
     tokens: int | None
     warmup: bool
     identity: Identity
+    device: PendingTimes | None = None
+    away_ns: int = 0
 
 
 class StepMemory(NamedTuple):
@@ -70,16 +71,20 @@ class StepCapture:
         regions: Timed regions, appended as they close.
         batches: (loader id, samples, tokens) of each fetched batch; None for what a batch did not show.
         warmup: Whether this step compiled or initialised something.
+        device: Its device times, not known yet; None without a device clock.
+        away_ns: Time inside it that is nobody's.
         memory: The latest (hw_id, peak allocated, peak reserved) in bytes, or None.
         detached: Whether it has been completed or aborted.
     """
 
-    __slots__ = ("batches", "detached", "memory", "regions", "warmup")
+    __slots__ = ("away_ns", "batches", "detached", "device", "memory", "regions", "warmup")
 
     def __init__(self) -> None:
         self.regions: list[Region] = []
         self.batches: list[Batch] = []
         self.warmup = False
+        self.device: PendingTimes | None = None
+        self.away_ns = 0
         self.memory: tuple[str | None, int, int] | None = None
         self.detached = False
 
@@ -117,6 +122,8 @@ class Recorder:
         identity: Who this process is; replaced when torch.distributed or CUDA say more.
         on_armed: Called once, when the program makes its first optimizer; steps are to come, and none has been.
         on_publish: Called after each publication on the training thread; wakes the drain and never blocks.
+        on_end: Ends a step as `complete` and `abort` do, for one that the program ends itself; None = just these. It is
+            given the capture, now, where the step began or None, and whether to publish.
         on_fault: Called with a kind and the error when something of ours failed; must not raise.
         pid: The process that records; forked children find recording switched off.
     """
@@ -127,6 +134,7 @@ class Recorder:
         "identity",
         "memory",
         "on_armed",
+        "on_end",
         "on_fault",
         "on_publish",
         "pid",
@@ -144,6 +152,7 @@ class Recorder:
         self.identity = identity or Identity()
         self.on_armed: Callable[[], None] | None = None
         self.on_publish: Callable[[], None] | None = None
+        self.on_end: Callable[[StepCapture, int, int | None, bool], None] | None = None
         self.on_fault: Callable[[str, BaseException], None] | None = None
         self.pid = os.getpid()
         _recorders.add(self)
@@ -197,6 +206,8 @@ class Recorder:
                 tokens,
                 capture.warmup or step == 1,
                 identity,
+                capture.device,
+                capture.away_ns,
             )
         )
         if capture.memory is not None:
@@ -245,11 +256,13 @@ def use_recorder(recorder: Recorder | None) -> None:
 def complete_step_capture(capture: StepCapture | None = None) -> None:
     """Complete the step in progress: number it and publish its timing and its final memory snapshot.
 
+    From the first call on the program alone says where its steps end.
+
     Args:
         capture: The capture to complete, so that a late caller can't end a later one; None = the active one.
     """
     for recorder in _current:
-        recorder.complete(capture or recorder.active, monotonic_ns())
+        end_step(recorder, capture or recorder.active, completed=True)
 
 
 def abort_step_capture(capture: StepCapture | None = None) -> None:
@@ -259,4 +272,26 @@ def abort_step_capture(capture: StepCapture | None = None) -> None:
         capture: The capture to discard, so that a late caller can't discard a later one; None = the active one.
     """
     for recorder in _current:
-        recorder.abort(capture or recorder.active)
+        end_step(recorder, capture or recorder.active, completed=False)
+
+
+def end_step(recorder: Recorder, capture: StepCapture, *, completed: bool, start_ns: int | None = None) -> None:
+    """End a step where the program says so; never raises.
+
+    Args:
+        recorder: Whose step.
+        capture: The step; harmless on one already detached.
+        completed: Whether to publish it.
+        start_ns: Where the program said that it begins, monotonic; None = it did not say.
+    """
+    end_ns = monotonic_ns()
+    try:
+        if recorder.on_end is not None:
+            recorder.on_end(capture, end_ns, start_ns, completed)
+        elif completed:
+            recorder.complete(capture, end_ns, start_ns)
+        else:
+            recorder.abort(capture)
+    except Exception as error:
+        recorder.abort(capture)
+        recorder.fault("step", error)

@@ -30,24 +30,20 @@ def _timed(boundaries: Boundaries, original: Any) -> Any:
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or get_ident() != boundaries.owner:
+        if boundaries.in_backward or get_ident() != boundaries.owner or is_compiling():
             return original(*args, **kwargs)
-        try:
-            outermost = boundaries.backward_begins()
-        except Exception as error:
-            outermost = False
-            boundaries.fault("backward", error)
-        if not outermost:
-            return original(*args, **kwargs)
+        boundaries.in_backward = True
+        timer = boundaries.timer
+        mark = None if timer is None else timer.mark()
         start_ns = monotonic_ns()
         try:
             result = original(*args, **kwargs)
         except BaseException:
-            boundaries.backward_failed()
+            boundaries.failed()
             raise
         end_ns = monotonic_ns()
         try:
-            boundaries.backward_ended(start_ns, end_ns)
+            boundaries.backward_ended(start_ns, end_ns, None if timer is None or mark is None else timer.pair(mark))
         except Exception as error:
             boundaries.fault("backward", error)
         return result

@@ -15,7 +15,7 @@ from stepmeter.instrumentation.batch import sizes_of
 from stepmeter.instrumentation.boundary import Boundaries
 from stepmeter.instrumentation.patch import Patch
 
-_MADE = "_stepmeter_made"
+MADE = "_stepmeter_made"
 """Attribute of an iterator: (identity of its loader, ns that making it took and no fetch has been charged with)."""
 
 
@@ -30,7 +30,7 @@ def patches(boundaries: Boundaries) -> list[Patch]:
     """
     return [
         Patch(DataLoader, "__iter__", functools.partial(_timed_iter, boundaries)),
-        Patch(_BaseDataLoaderIter, "__next__", functools.partial(_timed_next, boundaries)),
+        Patch(_BaseDataLoaderIter, "__next__", functools.partial(timed_next, boundaries)),
     ]
 
 
@@ -42,7 +42,7 @@ def _timed_iter(boundaries: Boundaries, original: Any) -> Any:
         start_ns = monotonic_ns()
         iterator = original(self)
         try:
-            setattr(iterator, _MADE, (id(self), monotonic_ns() - start_ns))
+            setattr(iterator, MADE, (id(self), monotonic_ns() - start_ns))
         except Exception as error:
             boundaries.fault("iter", error)
         return iterator
@@ -50,21 +50,28 @@ def _timed_iter(boundaries: Boundaries, original: Any) -> Any:
     return __iter__
 
 
-def _timed_next(boundaries: Boundaries, original: Any) -> Any:
-    inside = False  # a dataset may read another loader
+def timed_next(boundaries: Boundaries, original: Any) -> Any:
+    """Make a timed `__next__`.
+
+    Args:
+        boundaries: Where fetches are told.
+        original: The `__next__` of an iterator with a `__dict__`.
+
+    Returns:
+        What takes its place.
+    """
     is_grad_enabled = torch.is_grad_enabled
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807 - it takes that method's place
-        nonlocal inside
-        if get_ident() != boundaries.owner or inside:
+        if boundaries.fetching or get_ident() != boundaries.owner:  # a dataset may read another loader
             return original(self)
         start_ns, loader, no_grad = monotonic_ns(), 0, False
         try:
             attributes = self.__dict__
-            loader, making_ns = attributes.get(_MADE) or (id(self), 0)
+            loader, making_ns = attributes.get(MADE) or (id(self), 0)
             if making_ns:
-                attributes[_MADE] = (loader, 0)
+                attributes[MADE] = (loader, 0)
                 start_ns -= making_ns
             no_grad = not is_grad_enabled()
             boundaries.fetch_begins(loader, start_ns, no_grad)
@@ -73,17 +80,20 @@ def _timed_next(boundaries: Boundaries, original: Any) -> Any:
                 start_ns = monotonic_ns() - making_ns
         except Exception as error:
             boundaries.fault("fetch", error)
-        inside = True
+        timer = boundaries.timer
+        mark = None if timer is None else timer.mark()
+        boundaries.fetching = True
         try:
             batch = original(self)
         except StopIteration:
             ended(loader, start_ns)
             raise
         finally:
-            inside = False
+            boundaries.fetching = False
         end_ns = monotonic_ns()
         try:
-            boundaries.fetch_ended(start_ns, end_ns, (loader, *sizes_of(batch)), no_grad)
+            pending = None if timer is None or mark is None else timer.pair(mark)
+            boundaries.fetch_ended(start_ns, end_ns, pending, (loader, *sizes_of(batch)), no_grad)
         except Exception as error:
             boundaries.fault("fetch", error)
         return batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import torch
@@ -25,14 +25,18 @@ class LateIdentity:
 
     Args:
         recorder: Whose identity to complete.
+
+    Attributes:
+        on_device: Told the device on which the program trains, when one is found that is not the CPU.
     """
 
-    __slots__ = ("_device", "_recorder", "_strategy")
+    __slots__ = ("_device", "_recorder", "_strategy", "on_device")
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._strategy: str | None = None
         self._device: torch.device | None = None
+        self.on_device: Callable[[torch.device], None] = lambda _device: None
 
     def scanned(self, modules: Iterable[torch.nn.Module]) -> None:
         """The modules above optimized parameters were found.
@@ -40,12 +44,17 @@ class LateIdentity:
         Args:
             modules: Those modules; their classes name the strategy, their parameters the device.
         """
+        modules = list(modules)
         for module in modules:
             for base in type(module).__mro__:
                 self._strategy = _STRATEGIES.get(base.__name__, self._strategy)
-            for parameter in module.parameters(recurse=False):
-                self._device = parameter.device
+        devices = {p.device for module in modules for p in module.parameters(recurse=False) if p.device.type != "cpu"}
+        new = bool(devices) and self._device not in devices
+        if new:
+            self._device = min(devices, key=str)
         self.refresh()
+        if new and self._device is not None:
+            self.on_device(self._device)
 
     def step_closed(self) -> None:
         """A step is about to be published; looks again at steps 1, 2, 4, 8, … only."""
@@ -59,7 +68,7 @@ class LateIdentity:
         rank, world_size = _rank_and_world(known)
         strategy = self._strategy or ("single" if world_size == 1 else known.strategy)
         identity = dataclasses.replace(
-            known, rank=rank, world_size=world_size, strategy=strategy, hw_id=_hw_id(self._device) or known.hw_id
+            known, rank=rank, world_size=world_size, strategy=strategy, hw_id=hw_id(self._device) or known.hw_id
         )
         if identity != known:
             self._recorder.identity = identity
@@ -72,7 +81,15 @@ def _rank_and_world(known: Identity) -> tuple[int, int]:
     return known.rank, known.world_size
 
 
-def _hw_id(device: torch.device | None) -> str | None:
+def hw_id(device: torch.device | None) -> str | None:
+    """Name a device as NVML does.
+
+    Args:
+        device: The device, or None.
+
+    Returns:
+        Its UUID; None off CUDA and where torch does not say.
+    """
     if device is None or device.type != "cuda" or not torch.cuda.is_initialized():
         return None
     index = torch.cuda.current_device() if device.index is None else device.index

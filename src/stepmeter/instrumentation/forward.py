@@ -7,6 +7,7 @@ makes torch.compile recompile. `_compiled_call_impl` does none of that: dynamo g
 from __future__ import annotations
 
 import weakref
+from threading import get_ident
 from typing import Any, Final
 
 import torch
@@ -37,8 +38,8 @@ class ForwardSlot:
     def __init__(self, module: torch.nn.Module, boundaries: Boundaries) -> None:
         self._boundaries = boundaries
         self._module = weakref.ref(module)
-        self._previous = module.__dict__.get(SLOT, _ABSENT)
-        self._compiled = None if self._previous is _ABSENT else self._previous
+        self._previous: Any = _ABSENT
+        self._compiled: Any = None
         self.called = False
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -46,24 +47,31 @@ class ForwardSlot:
         module: Any = self._module()
         call = self._compiled or module._call_impl  # noqa: SLF001 - what torch itself calls at this place
         boundaries = self._boundaries
-        try:
-            outermost = not _is_compiling() and boundaries.forward_begins()
-        except Exception as error:
-            outermost = False
-            boundaries.fault("forward", error)
-        if not outermost:
+        if boundaries.in_forward or boundaries.in_backward or _is_compiling():
             return call(*args, **kwargs)
         grad = _is_grad_enabled()
+        timer, mark = boundaries.timer, None
+        try:
+            if get_ident() != boundaries.owner and not boundaries.takes_over():
+                return call(*args, **kwargs)
+            boundaries.in_forward = True
+            if timer is not None:
+                boundaries.forward_begins(grad)
+                mark = timer.mark()
+        except Exception as error:
+            boundaries.fault("forward", error)
         start_ns = monotonic_ns()
         try:
             result = call(*args, **kwargs)
         except BaseException:
-            boundaries.forward_failed()
+            boundaries.failed()
             raise
         end_ns = monotonic_ns()
         try:
-            boundaries.forward_ended(start_ns, end_ns, grad, module.training)
-            self.called = self.called or grad
+            pending = None if timer is None or mark is None else timer.pair(mark)
+            boundaries.forward_ended(start_ns, end_ns, pending, grad, module.training)
+            if grad and not self.called:
+                self.called = True
         except Exception as error:
             boundaries.fault("forward", error)
         return result
@@ -78,10 +86,13 @@ class ForwardSlot:
         return type(None), ()
 
     def on(self) -> None:
-        """Take the slot."""
+        """Take the slot, before whatever `module.compile()` has put there."""
         module = self._module()
-        if module is not None:
-            module.__dict__[SLOT] = self
+        if module is None or module.__dict__.get(SLOT) is self:
+            return
+        self._previous = module.__dict__.get(SLOT, _ABSENT)
+        self._compiled = None if self._previous is _ABSENT else self._previous
+        module.__dict__[SLOT] = self
 
     def off(self) -> None:
         """Leave the slot as it was, unless `module.compile()` has taken it meanwhile."""
@@ -93,14 +104,16 @@ class ForwardSlot:
         else:
             module.__dict__[SLOT] = self._previous
 
-    def stands(self) -> bool:
-        """Whether it still is in the slot of a module that lives.
+    def is_of(self, module: torch.nn.Module) -> bool:
+        """Whether it is a module's.
+
+        Args:
+            module: The module.
 
         Returns:
-            False once the module is gone or `module.compile()` has taken the slot.
+            True for the one that it was made for.
         """
-        module = self._module()
-        return module is not None and module.__dict__.get(SLOT) is self
+        return self._module() is module
 
 
 _is_compiling = torch.compiler.is_compiling

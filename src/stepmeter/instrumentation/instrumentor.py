@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from stepmeter.capture.clock import monotonic_ns
-from stepmeter.capture.step import Recorder, use_recorder
+from stepmeter.capture.step import Recorder, StepCapture, use_recorder
+from stepmeter.conventions import environment
 
 
 class _Switch(Protocol):
@@ -18,57 +21,119 @@ class _Switch(Protocol):
     def off(self) -> None: ...
 
 
-class _Installation:
-    """What stands in torch for one recorder."""
+class Installation:
+    """What stands in torch for one recorder.
 
-    __slots__ = ("boundaries", "recorder", "roots", "switches")
+    Attributes:
+        boundaries: What turns events into steps.
+        roots: The modules whose calls are forwards.
+        timed_next: Makes a timed `__next__` for other iterators than torch's.
+    """
+
+    __slots__ = ("_identity", "boundaries", "recorder", "roots", "switches", "timed_next")
 
     def __init__(self, recorder: Recorder, *, strict: bool) -> None:
         # torch is imported by now, and only now may these be
-        from stepmeter.capture.step import StepCapture
-        from stepmeter.instrumentation import backward, boundary, dataloader, forward, optimizer
-        from stepmeter.instrumentation.compiled import skip_frames
+        from stepmeter.instrumentation import backward, boundary, closing, dataloader, forward, memory, optimizer, roots
+        from stepmeter.instrumentation.compiled import CompileWatch, skip_frames
         from stepmeter.instrumentation.distributed import LateIdentity
-        from stepmeter.instrumentation.roots import Roots
+        from stepmeter.instrumentation.undecided import Undecided
 
         self.recorder = recorder
         self.boundaries = boundaries = boundary.Boundaries(recorder, strict=strict)
-        self.roots = roots = Roots(boundaries)
-        identity = LateIdentity(recorder)
-
-        def closing(missed_forward: bool) -> None:
-            roots.step_closed(missed_forward)
-            identity.step_closed()
-
-        boundaries.on_close = closing
-        boundaries.before_fetch = roots.scan
-        roots.on_scan = identity.scanned
+        self.roots = roots.Roots(boundaries)
+        self.timed_next = functools.partial(dataloader.timed_next, boundaries)
+        self._identity = LateIdentity(recorder)
+        self._identity.on_device = self._train_on
+        boundaries.on_close = self._closing
+        boundaries.before_fetch = self.roots.scan
+        self.roots.on_scan = self._identity.scanned
         self.switches: list[_Switch] = [
             *dataloader.patches(boundaries),
             *backward.patches(boundaries),
-            *optimizer.patches(boundaries, roots.parameters_added),
+            *optimizer.patches(boundaries, self.roots.parameters_added),
+            *roots.patches(boundaries, self.roots),
+            CompileWatch(boundaries.warms_up),
         ]
-        skip_frames((boundary.Boundaries, forward.ForwardSlot, optimizer.Hooks, Recorder, StepCapture))
+        if measures_memory(os.environ):
+            self.switches += memory.patches(lambda: boundaries.memory, recorder.fault)
+        hot = (
+            boundary.Boundaries,
+            closing.Closing,
+            Undecided,
+            forward.ForwardSlot,
+            optimizer.Hooks,
+            Recorder,
+            StepCapture,
+        )
+        skip_frames(hot)
+
+    def ended(self, capture: StepCapture, end_ns: int, start_ns: int | None, completed: bool) -> None:
+        """The program ends a step itself."""
+        boundaries = self.boundaries
+        try:
+            boundaries.step_ended(capture, end_ns, start_ns, completed)
+        except Exception as error:
+            boundaries.fault("step", error)
+
+    def _closing(self, missed_forward: bool) -> None:
+        self.roots.step_closed(missed_forward)
+        self._identity.step_closed()
+
+    def _train_on(self, device: Any) -> None:
+        """Training runs on a device: time it there, measure its memory, see what is copied to it."""
+        from stepmeter.instrumentation import cuda, memory, transfer
+        from stepmeter.instrumentation.distributed import hw_id
+
+        if device.type != "cuda":
+            return
+        boundaries = self.boundaries
+        first = boundaries.timer is None
+        boundaries.timer = timer = cuda.DeviceTimer(device)
+        if measures_memory(os.environ):
+            boundaries.memory = memory.of_device(device, hw_id(device))
+        if first:
+            switches: list[_Switch] = [*transfer.patches(boundaries), *cuda.patches(timer, boundaries.warms_up)]
+            _all_on(switches)
+            self.switches += switches
 
     def on(self) -> None:
-        done: list[_Switch] = []
-        try:
-            for switch in self.switches:
-                switch.on()
-                done.append(switch)
-        except BaseException:
-            for switch in reversed(done):
-                switch.off()
-            raise
+        """Put everything in place, or nothing."""
+        _all_on(self.switches)
 
     def off(self) -> None:
+        """Leave torch as it was."""
         self.boundaries.owner = 0  # what others have wrapped meanwhile passes through
         for switch in reversed(self.switches):
             switch.off()
         self.roots.off()
 
 
-_installed: list[_Installation] = []
+def _all_on(switches: list[_Switch]) -> None:
+    done: list[_Switch] = []
+    try:
+        for switch in switches:
+            switch.on()
+            done.append(switch)
+    except BaseException:
+        for switch in reversed(done):
+            switch.off()
+        raise
+
+
+def measures_memory(environ: Mapping[str, str]) -> bool:
+    """Whether the allocator's peaks may be reset.
+
+    Args:
+        environ: The environment.
+
+    Returns:
+        False under STEPMETER_MEMORY=0.
+    """
+    return environ.get(environment.MEMORY, "").strip().lower() not in {"0", "false", "no", "off"}
+
+
+_installed: list[Installation] = []
 _fork_guarded: list[bool] = []
 
 
@@ -84,9 +149,10 @@ def install(recorder: Recorder, *, strict: bool = False) -> None:
     """
     if _installed:
         return
-    installation = _Installation(recorder, strict=strict)
+    installation = Installation(recorder, strict=strict)
     installation.on()
     _installed.append(installation)
+    recorder.on_end = installation.ended
     use_recorder(recorder)
     if not _fork_guarded:
         os.register_at_fork(after_in_child=_record_nothing)
@@ -96,8 +162,19 @@ def install(recorder: Recorder, *, strict: bool = False) -> None:
 def uninstall() -> None:
     """Put every attribute of torch back to the identical object; harmless when nothing is installed."""
     while _installed:
-        _installed.pop().off()
+        installation = _installed.pop()
+        installation.off()
+        installation.recorder.on_end = None
         use_recorder(None)
+
+
+def installed() -> Installation | None:
+    """What stands in torch.
+
+    Returns:
+        The installation; None while nothing is watched.
+    """
+    return _installed[0] if _installed else None
 
 
 def finish(recorder: Recorder) -> None:

@@ -6,6 +6,7 @@ gradients on are the roots, and only they stay watched.
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from torch.optim import Optimizer
 
 from stepmeter.instrumentation.boundary import Boundaries
 from stepmeter.instrumentation.forward import ForwardSlot
+from stepmeter.instrumentation.patch import Patch
 
 _EAGER_SCANS: Final = 4
 """Optimizers made at first are looked at once made, so that a loop without a loader shows its first forward; a scan
@@ -41,6 +43,7 @@ class Roots:
     __slots__ = (
         "_boundaries",
         "_eager",
+        "_marked",
         "_missed",
         "_optimizers",
         "_slots",
@@ -51,6 +54,7 @@ class Roots:
     def __init__(self, boundaries: Boundaries) -> None:
         self._boundaries = boundaries
         self._slots: list[ForwardSlot] = []
+        self._marked: weakref.WeakKeyDictionary[torch.nn.Module, ForwardSlot] = weakref.WeakKeyDictionary()
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._eager = _EAGER_SCANS
         self._missed = 0
@@ -96,17 +100,50 @@ class Roots:
         self._optimizers = weakref.WeakSet(optimizers)
         parameters = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
         owners = _above(modules, parameters)
-        self.off()
-        self._slots = [ForwardSlot(module, self._boundaries) for module in owners]
+        self._release()
+        self._slots = [ForwardSlot(module, self._boundaries) for module in owners if module not in self._marked]
         for slot in self._slots:
             slot.on()
         self._watched_steps = 0
         self._boundaries.watching = True
+        self._boundaries.warms_up()
         if self.on_scan is not None:
             self.on_scan(owners)
 
+    def watch(self, module: torch.nn.Module) -> None:
+        """The program names a root itself.
+
+        Args:
+            module: The root.
+        """
+        if module in self._marked:
+            return
+        for slot in [slot for slot in self._slots if slot.is_of(module)]:
+            slot.off()
+            self._slots.remove(slot)
+        slot = self._marked[module] = ForwardSlot(module, self._boundaries)
+        slot.on()
+        if self.on_scan is not None:
+            self.on_scan(list(module.modules()))
+
+    def recompiled(self, module: torch.nn.Module) -> None:
+        """`module.compile()` has taken a slot of ours: stand before it again.
+
+        Args:
+            module: The module.
+        """
+        for slot in [*self._slots, *self._marked.values()]:
+            if slot.is_of(module):
+                slot.on()
+
     def off(self) -> None:
         """Leave every slot as it was."""
+        self._release()
+        for slot in self._marked.values():
+            slot.off()
+        self._marked.clear()
+
+    def _release(self) -> None:
         for slot in self._slots:
             slot.off()
         self._slots = []
@@ -117,7 +154,7 @@ class Roots:
         """Keep the roots only, once every optimizer has had its turn."""
         if not any(slot.called for slot in self._slots):
             if steps >= _WATCHED_STEPS:
-                self.off()
+                self._release()
             return
         boundaries = self._boundaries
         waiting = any(not boundaries.has_stepped(weakref.ref(optimizer)) for optimizer in self._optimizers)
@@ -129,6 +166,32 @@ class Roots:
         self._slots = [slot for slot in self._slots if slot.called]
         self._watched_steps = None
         self._boundaries.watching = False
+
+
+def patches(boundaries: Boundaries, roots: Roots) -> list[Patch]:
+    """The patch on `Module.compile`, which uses the slot.
+
+    Args:
+        boundaries: Where failures are told.
+        roots: What stands in slots.
+
+    Returns:
+        The one patch.
+    """
+
+    def recompiling(original: Any) -> Any:
+        @functools.wraps(original)
+        def compile(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A001 - it takes that method's place
+            result = original(self, *args, **kwargs)
+            try:
+                roots.recompiled(self)
+            except Exception as error:
+                boundaries.fault("roots", error)
+            return result
+
+        return compile
+
+    return [Patch(torch.nn.Module, "compile", recompiling)]
 
 
 def _alive() -> tuple[list[torch.nn.Module], list[Optimizer]]:

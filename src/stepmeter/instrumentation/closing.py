@@ -1,0 +1,212 @@
+"""How a step ends: published where the program turned to the next one, or where it says so itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, Final
+
+from stepmeter.capture.step import Recorder, StepCapture
+from stepmeter.conventions.phases import BACKWARD, FORWARD, PHASES
+from stepmeter.instrumentation.cuda import DeviceTimer
+from stepmeter.instrumentation.memory import PeakMemory
+from stepmeter.instrumentation.undecided import Undecided
+
+FORWARD_INDEX: Final = PHASES.index(FORWARD)
+BACKWARD_INDEX: Final = PHASES.index(BACKWARD)
+
+Cut = tuple[int, int, int]
+"""(end of the last outermost optimizer call, regions before it, batches before it)."""
+
+
+class Closing:
+    """The step in progress and the ways in which it ends.
+
+    Every time is monotonic, in ns. An optimizer is named by its weak reference: ids are reused, references are not.
+
+    Attributes:
+        recorder: Where steps go.
+        owner: Identity of the thread that trains, 0 when nothing is recorded; other threads' work is nobody's step.
+        explicit: Whether the program says where its steps are.
+        fetching: Whether a loader is asked for a batch.
+        in_forward: Whether an outermost forward runs.
+        in_backward: Whether an outermost backward runs.
+        timer: The device's clock; None where training is on the CPU.
+        memory: The device's peaks; None likewise.
+        stale: Whether roots are to be looked for at the next fetch.
+        watching: Whether `on_close` is wanted for each step, since the roots are not settled.
+        before_fetch: Called before a fetch when stale, in nobody's time.
+        on_close: Called before a step is published with whether it had a backward without a forward.
+        strict: Whether failures of ours are raised into the program; for tests.
+    """
+
+    __slots__ = (
+        "_capture",
+        "_cut",
+        "_failed",
+        "_optimizers",
+        "_snapshot_taken",
+        "_stepped",
+        "_undecided",
+        "before_fetch",
+        "explicit",
+        "fetching",
+        "in_backward",
+        "in_forward",
+        "memory",
+        "on_close",
+        "owner",
+        "recorder",
+        "stale",
+        "strict",
+        "timer",
+        "watching",
+    )
+
+    def __init__(self, recorder: Recorder, *, strict: bool = False) -> None:
+        self.recorder = recorder
+        self.owner = get_ident()
+        self.explicit = False
+        self.stale = True
+        self.watching = False
+        self.timer: DeviceTimer | None = None
+        self.memory: PeakMemory | None = None
+        self.before_fetch: Callable[[], None] = lambda: None
+        self.on_close: Callable[[bool], None] = lambda _missed_forward: None
+        self.strict = strict
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget what is known of the step in progress; its capture stays."""
+        self.fetching = self.in_forward = self.in_backward = False
+        self._optimizers: list[tuple[Any, int, int, Any]] = []
+        self._undecided = Undecided()
+        self._begin(self.recorder.active)
+
+    def _begin(self, capture: StepCapture) -> None:
+        self._capture = capture
+        self._cut: Cut | None = None
+        self._stepped: list[Any] = []
+        self._failed = self._snapshot_taken = False
+
+    def fault(self, kind: str, error: BaseException) -> None:
+        """Give up the step in progress after a failure of ours, and report it."""
+        self.recorder.abort(self.recorder.active)
+        self._reset()
+        self.recorder.fault(kind, error)
+        if self.strict:
+            raise error
+
+    def warms_up(self) -> None:
+        """Something is compiled, recorded or set up in the step in progress."""
+        self._capture.warmup = True
+
+    def updated(self, optimizer: Any, end_ns: int) -> None:
+        """An update has been made, or skipped by a scaler: the step is closable."""
+        capture = self._capture
+        self._stepped.append(optimizer)
+        self._snapshot_taken = False
+        if not self.explicit:
+            self._cut = (end_ns, len(capture.regions), len(capture.batches))
+
+    def has_stepped(self, optimizer: Any) -> bool:
+        """Whether an optimizer has stepped in the step in progress."""
+        return optimizer in self._stepped
+
+    # ── the end of a step ───────────────────────────────────────────────────────────────────────────────────────
+
+    def finish(self, end_ns: int) -> None:
+        """Publish the last step if it can be closed; one without a loader ends with its last update."""
+        cut = self._cut
+        if cut is None:
+            return
+        if self._capture.batches:
+            self._close_at(end_ns)
+        else:
+            self._close_at_cut(cut)
+
+    def _close_at(self, now_ns: int) -> None:
+        """Close where work that turned out not to be this step's began, at the latest now."""
+        first = self._undecided.first()
+        if first is None:
+            self._close(now_ns)
+        else:
+            self._close(min(now_ns, first[1]), first[3] and first[3][0])
+
+    def _close_at_cut(self, cut: Cut) -> None:
+        end_ns, kept_regions, kept_batches = cut
+        capture = self._capture
+        regions, batches = capture.regions[kept_regions:], capture.batches[kept_batches:]
+        del capture.regions[kept_regions:], capture.batches[kept_batches:]
+        last = capture.regions[-1][3] if capture.regions else None
+        self._close(end_ns, last and last[1])
+        self._capture.regions += regions
+        self._capture.batches += batches
+
+    def _close(self, end_ns: int, end_event: Any = None) -> None:
+        capture, recorder = self._capture, self.recorder
+        phases = [region[0] for region in capture.regions]
+        forward = FORWARD_INDEX in phases
+        if not forward and BACKWARD_INDEX not in phases:  # an optimizer has only initialised its state
+            self._begin(recorder.abort(capture))
+            return
+        self._before_publication(capture, forward, end_event)
+        self._begin(recorder.complete(capture, end_ns))
+
+    def _before_publication(self, capture: StepCapture, forward: bool, end_event: Any) -> None:
+        recorder = self.recorder
+        if self.watching or not forward or not recorder.steps & recorder.steps + 1:
+            capture.warmup = capture.warmup or self.watching
+            self.on_close(not forward)
+        if self.memory is not None and not self._snapshot_taken:
+            self.memory.closed(capture)
+        if self.timer is not None:
+            capture.device = self.timer.ended(end_event)
+
+    # ── steps that the program marks itself ─────────────────────────────────────────────────────────────────────
+
+    def step_begins(self, start_ns: int) -> StepCapture:
+        """The program says that a step begins here; from the first time on it alone says where steps are.
+
+        Args:
+            start_ns: Now, monotonic.
+
+        Returns:
+            The capture of that step.
+        """
+        if not self.explicit:
+            if self._cut is not None:
+                self._close_at(start_ns)
+            self._capture.regions.clear()  # work without an update before the first step that the program marks
+            self.explicit = True
+        if self.owner:
+            self.owner = get_ident()
+        if self.memory is not None and self.memory.dirty:
+            self.memory.opened()
+        return self._capture
+
+    def step_ended(self, capture: StepCapture, end_ns: int, start_ns: int | None, completed: bool) -> None:
+        """The program says that a step ends here.
+
+        Args:
+            capture: The step; one that is detached already is left alone.
+            end_ns: Now, monotonic.
+            start_ns: Where the program said that it begins; work before that is the step's too. None = it did not say.
+            completed: Whether to publish it.
+        """
+        if capture.detached:
+            return
+        self.explicit = True
+        self._cut = None
+        self._optimizers.clear()
+        if not completed:
+            self._undecided.waiting.clear()
+            self._begin(self.recorder.abort(capture))
+            return
+        undecided = self._undecided
+        undecided.adopt(capture, 1)
+        capture.regions += undecided.take_forwards(start_ns or 0)
+        self._before_publication(capture, any(region[0] == FORWARD_INDEX for region in capture.regions), None)
+        starts_ns = [region[1] for region in capture.regions]
+        first_ns = min(starts_ns, default=end_ns)
+        self._begin(self.recorder.complete(capture, end_ns, min(first_ns, start_ns or first_ns)))
