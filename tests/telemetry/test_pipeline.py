@@ -10,7 +10,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.telemetry.builders import ANCHOR, step
 
+from stepmeter.capture.channel import Channel
 from stepmeter.capture.identity import Identity
+from stepmeter.capture.reading import Reading
 from stepmeter.capture.step import Recorder, StepMemory
 from stepmeter.telemetry.guard import Guard
 from stepmeter.telemetry.pipeline import Pipeline
@@ -54,8 +56,8 @@ def backend(monkeypatch):
     meters.shutdown()
 
 
-def drained(recorder, guard=None):
-    pipeline = Pipeline(recorder, ANCHOR, guard or Guard(strict=False), lambda: "completed")
+def drained(recorder, guard=None, readings=None):
+    pipeline = Pipeline(recorder, ANCHOR, guard or Guard(strict=False), lambda: "completed", readings or Channel())
     pipeline.start()
     assert pipeline.close(time.monotonic() + 20) == 0
 
@@ -133,3 +135,17 @@ def test_one_bad_step_spares_the_others(backend, capfd):
     (dropped,) = metrics.latest("stepmeter.dropped")
     assert dropped.value == 2
     assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_readings_keep_their_own_times(backend):
+    """Two readings of one series are two points, each at the time at which it was read."""
+    _, metrics = backend
+    readings = Channel()
+    for at_s, seconds, resident_bytes in ((1, 0.5, 100), (2, 0.75, 200)):
+        readings.put(Reading("process.cpu.time", seconds, at_s * 10**9))
+        readings.put(Reading("process.memory.usage", resident_bytes, at_s * 10**9))
+    drained(Recorder(), readings=readings)
+
+    points = [(p.time_unix_nano - ANCHOR.unix_ns, p.value) for p in metrics.latest("process.cpu.time")]
+    assert points == [(10**9, 0.5), (2 * 10**9, 0.75)]
+    assert [point.value for point in metrics.latest("process.memory.usage")] == [100, 200]

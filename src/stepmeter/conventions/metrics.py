@@ -72,6 +72,24 @@ SELF_CPU_TIME: Final = Metric(
     "stepmeter.self.cpu_time", "counter", "s", "CPU time that stepmeter's own threads took in this process."
 )
 
+PROCESS_CPU_TIME: Final = Metric("process.cpu.time", "counter", "s", "CPU time of the process, user and system.")
+PROCESS_MEMORY_USAGE: Final = Metric("process.memory.usage", "gauge", "By", "Resident memory of the process.")
+SYSTEM_CPU_UTILIZATION: Final = Metric(
+    "system.cpu.utilization", "gauge", "1", "Share of all cores that was busy since the last reading."
+)
+SYSTEM_CPU_LOGICAL_COUNT: Final = Metric("system.cpu.logical.count", "gauge", "{cpu}", "Logical cores of the host.")
+SYSTEM_MEMORY_USAGE: Final = Metric("system.memory.usage", "gauge", "By", "Memory of the host that is not available.")
+SYSTEM_MEMORY_LIMIT: Final = Metric("system.memory.limit", "gauge", "By", "Memory of the host.")
+
+_GPU = ("rank", "run", "hw.id", "hw.type")
+GPU_UTILIZATION: Final = Metric(
+    "hw.gpu.utilization", "gauge", "1", "Share of time in which a kernel ran on the device.", _GPU
+)
+GPU_MEMORY_USAGE: Final = Metric("hw.gpu.memory.usage", "gauge", "By", "Memory of the device in use.", _GPU)
+GPU_MEMORY_LIMIT: Final = Metric("hw.gpu.memory.limit", "gauge", "By", "Memory of the device.", _GPU)
+HW_TEMPERATURE: Final = Metric("hw.temperature", "gauge", "Cel", "Temperature of the device.", _GPU)
+HW_POWER: Final = Metric("hw.power", "gauge", "W", "Power of the device as NVML reports it.", _GPU)
+
 METRICS: Final = (
     STEPS,
     SAMPLES,
@@ -81,4 +99,19 @@ METRICS: Final = (
     MEMORY_PEAK,
     DROPPED,
     SELF_CPU_TIME,
+    PROCESS_CPU_TIME,
+    PROCESS_MEMORY_USAGE,
+    SYSTEM_CPU_UTILIZATION,
+    SYSTEM_CPU_LOGICAL_COUNT,
+    SYSTEM_MEMORY_USAGE,
+    SYSTEM_MEMORY_LIMIT,
+    GPU_UTILIZATION,
+    GPU_MEMORY_USAGE,
+    GPU_MEMORY_LIMIT,
+    HW_TEMPERATURE,
+    HW_POWER,
 )
+"""Every metric of ours."""
+
+METRIC_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+"""The same, to look a name up."""

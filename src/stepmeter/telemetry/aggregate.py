@@ -70,6 +70,7 @@ class Aggregator:
         self._start_unix_ns = start_unix_ns
         self._sums: dict[tuple[metrics.Metric, Attributes], float] = {}
         self._gauges: dict[tuple[metrics.Metric, Attributes], float] = {}
+        self._readings: dict[tuple[metrics.Metric, Attributes], list[tuple[int, float]]] = {}
         self._distributions: dict[tuple[metrics.Metric, Attributes], Distribution] = {}
 
     def add(self, metric: metrics.Metric, attributes: Attributes, value: float) -> None:
@@ -103,6 +104,17 @@ class Aggregator:
         """
         self._gauges[metric, attributes] = value
 
+    def reading(self, metric: metrics.Metric, attributes: Attributes, value: float, at_unix_ns: int) -> None:
+        """Add a value with a time of its own; it is handed out once.
+
+        Args:
+            metric: A gauge, or a counter whose total was read.
+            attributes: Of the series.
+            value: In the metric's unit.
+            at_unix_ns: When it was read, Unix time in ns.
+        """
+        self._readings.setdefault((metric, attributes), []).append((at_unix_ns, value))
+
     def distribution(self, metric: metrics.Metric, attributes: Attributes) -> Distribution:
         """The histogram series of a metric, made when first asked for.
 
@@ -130,23 +142,28 @@ class Aggregator:
         Returns:
             One `MetricsData` that an exporter takes.
         """
+        timelines: dict[tuple[metrics.Metric, Attributes], list[tuple[int, float]]] = {
+            **{key: [(now_unix_ns, value)] for key, value in self._sums.items()},
+            **{key: [(now_unix_ns, value)] for key, value in self._gauges.items()},
+            **self._readings,
+        }
+        self._readings = {}
         found = [
-            *_metrics(self._sums, lambda points: self._sum(points, now_unix_ns)),
-            *_metrics(self._gauges, lambda points: self._gauge(points, now_unix_ns)),
-            *_metrics(self._distributions, lambda points: self._histogram(points, now_unix_ns)),
+            *_metrics(timelines, self._numbers),
+            *_metrics(self._distributions, lambda _, points: self._histogram(points, now_unix_ns)),
         ]
         scope_metrics = ScopeMetrics(scope, found, SCHEMA_URL)
         return MetricsData([ResourceMetrics(resource, [scope_metrics], resource.schema_url)])
 
-    def _number(self, attributes: Attributes, value: float, now_unix_ns: int) -> NumberDataPoint:
-        return NumberDataPoint(dict(attributes), self._start_unix_ns, now_unix_ns, value)
-
-    def _sum(self, points: list[tuple[Attributes, float]], now_unix_ns: int) -> Sum:
-        numbers = [self._number(attributes, value, now_unix_ns) for attributes, value in points]
-        return Sum(numbers, AggregationTemporality.CUMULATIVE, is_monotonic=True)
-
-    def _gauge(self, points: list[tuple[Attributes, float]], now_unix_ns: int) -> Gauge:
-        return Gauge([self._number(attributes, value, now_unix_ns) for attributes, value in points])
+    def _numbers(self, metric: metrics.Metric, points: list[tuple[Attributes, list[tuple[int, float]]]]) -> Sum | Gauge:
+        made = [
+            NumberDataPoint(dict(attributes), self._start_unix_ns, at_unix_ns, value)
+            for attributes, timeline in points
+            for at_unix_ns, value in timeline
+        ]
+        if metric.instrument == "gauge":
+            return Gauge(made)
+        return Sum(made, AggregationTemporality.CUMULATIVE, is_monotonic=True)
 
     def _histogram(self, points: list[tuple[Attributes, Distribution]], now_unix_ns: int) -> Histogram:
         made = [
@@ -168,10 +185,10 @@ class Aggregator:
 
 def _metrics(
     series: Mapping[tuple[metrics.Metric, Attributes], _Value],
-    build: Callable[[list[tuple[Attributes, _Value]]], Sum | Gauge | Histogram],
+    build: Callable[[metrics.Metric, list[tuple[Attributes, _Value]]], Sum | Gauge | Histogram],
 ) -> Iterable[Metric]:
     by_metric: dict[metrics.Metric, list[tuple[Attributes, _Value]]] = {}
     for (metric, attributes), value in series.items():
         by_metric.setdefault(metric, []).append((attributes, value))
     for metric, points in by_metric.items():
-        yield Metric(metric.name, metric.brief, metric.unit, build(points))
+        yield Metric(metric.name, metric.brief, metric.unit, build(metric, points))

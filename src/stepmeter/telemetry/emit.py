@@ -93,7 +93,8 @@ def step_spans(
     step = SpanRecord(spans.STEP_SPAN.name, trace_id, span_id, b"", *times_ns, _facts_of(batch, facts, memory, origin))
     if not children:
         return [step]
-    return [step, *(_phase_span(number, batch, step, origin) for number in range(len(batch.regions)))]
+    gpu_ns = facts.regions_gpu_ns or (None,) * len(batch.regions)
+    return [step, *(_phase_span(number, batch, ns, step, origin) for number, ns in enumerate(gpu_ns))]
 
 
 def run_span(identity: Identity, origin: Origin, at_ns: int, outcome: str) -> SpanRecord:
@@ -210,11 +211,16 @@ def _unix_ns(monotonic_ns: int | None, origin: Origin) -> int | None:
     return None if monotonic_ns is None else origin.anchor.unix_ns_of(monotonic_ns)
 
 
-def _phase_span(number: int, batch: StepTimeBatch, parent: SpanRecord, origin: Origin) -> SpanRecord:
+def _phase_span(
+    number: int, batch: StepTimeBatch, gpu_ns: int | None, parent: SpanRecord, origin: Origin
+) -> SpanRecord:
     phase_index, start_ns, end_ns, _ = batch.regions[number]
     phase = phases.PHASES[phase_index]
     own_id = (int.from_bytes(parent.span_id, "big") + (number + 1) * _CHILD_STRIDE) & _SPAN_ID_MASK or 1
     unix_ns_of = origin.anchor.unix_ns_of
+    facts: dict[str, Value] = {attributes.PHASE.key: phase, attributes.STEP.key: batch.step}
+    if gpu_ns is not None:
+        facts[attributes.PHASE_GPU.key] = gpu_ns
     return SpanRecord(
         phase,
         parent.trace_id,
@@ -222,5 +228,5 @@ def _phase_span(number: int, batch: StepTimeBatch, parent: SpanRecord, origin: O
         parent.span_id,
         unix_ns_of(start_ns),
         unix_ns_of(end_ns),
-        {attributes.PHASE.key: phase, attributes.STEP.key: batch.step},
+        facts,
     )

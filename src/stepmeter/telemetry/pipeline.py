@@ -17,8 +17,11 @@ from opentelemetry import trace as trace_api
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 
+from stepmeter.capture.channel import Channel
 from stepmeter.capture.clock import ClockAnchor, monotonic_ns
 from stepmeter.capture.facts import step_facts
+from stepmeter.capture.reading import Reading
+from stepmeter.capture.region import DeviceTimes, Unresolved
 from stepmeter.capture.run import ensure_run_id
 from stepmeter.capture.step import Recorder, StepMemory, StepTimeBatch
 from stepmeter.conventions import environment, metrics
@@ -32,6 +35,7 @@ from stepmeter.telemetry.resource import step_resource
 from stepmeter.telemetry.sender import Sender, close_all
 
 _POLL_S = 0.05
+_DEVICE_S = 0.3
 _EXPORT_INTERVAL_S = 1.0
 _METRICS_WAITING = 8
 _ACCOUNTING_S = 0.1  # what the drain thread may take, after the senders' deadline, to say what was not delivered
@@ -45,16 +49,29 @@ class Pipeline:
         anchor: The process's clock anchor.
         guard: Takes what fails, counts what is lost.
         outcome: Says at the end how the program went.
+        readings: Where background samplers publish.
+        other_cpu_time_s: CPU time of our threads that are not of this pipeline.
     """
 
-    def __init__(self, recorder: Recorder, anchor: ClockAnchor, guard: Guard, outcome: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        anchor: ClockAnchor,
+        guard: Guard,
+        outcome: Callable[[], str],
+        readings: Channel[Reading],
+        other_cpu_time_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._recorder = recorder
+        self._readings = readings
+        self._other_cpu_time_s = other_cpu_time_s
         self._anchor = anchor
         self._guard = guard
         self._outcome = outcome
         self._aggregator = Aggregator(anchor.unix_ns)
         self._budget = budget_from_environ(os.environ)
         self._memory: dict[int, StepMemory] = {}
+        self._unresolved = Unresolved()
         self._closing = threading.Event()
         self._deadline_s = float("inf")
         self._metric_senders: list[Sender] = []
@@ -97,7 +114,7 @@ class Pipeline:
             if time.monotonic() >= next_export_s:
                 next_export_s = time.monotonic() + _EXPORT_INTERVAL_S
                 self._export(origin, outlet)
-        self._drain(origin, outlet)
+        self._drain_to_the_end(origin, outlet)
         outlet.add([emit.run_span(self._recorder.identity, origin, monotonic_ns(), self._outcome())])
         self._export(origin, outlet)
         self._undelivered = close_all([*outlet.senders, *self._metric_senders], self._deadline_s)
@@ -127,12 +144,33 @@ class Pipeline:
         batches = self._recorder.timing.drain()
         for memory in self._recorder.memory.drain():
             self._memory[memory.step] = memory
-        for batch in batches:
-            with self._guard.over("turning a step into telemetry"):
-                outlet.add(self._emit(batch, self._memory.pop(batch.step, None), origin))
+        with self._guard.over("reading device times"):
+            for batch, device in self._unresolved.release(batches):
+                self._hand_on(batch, device, origin, outlet)
 
-    def _emit(self, batch: StepTimeBatch, memory: StepMemory | None, origin: emit.Origin) -> list[emit.SpanRecord]:
-        facts = step_facts(batch)
+    def _drain_to_the_end(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
+        """Drain, give the device a moment for what it still computes, and do without what it has not done by then."""
+        deadline_s = min(time.monotonic() + _DEVICE_S, self._deadline_s)
+        self._drain(origin, outlet)
+        while self._unresolved.waiting and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S / 5)
+            self._drain(origin, outlet)
+        self._guard.lost("device times: not known at exit", len(self._unresolved.waiting))
+        for batch, device in self._unresolved.give_up():
+            self._hand_on(batch, device, origin, outlet)
+
+    def _hand_on(
+        self, batch: StepTimeBatch, device: DeviceTimes | None, origin: emit.Origin, outlet: SpanOutlet
+    ) -> None:
+        if device is not None:
+            self._guard.lost("device pair: failed", device.lost_pairs)
+        with self._guard.over("turning a step into telemetry"):
+            outlet.add(self._emit(batch, device, self._memory.pop(batch.step, None), origin))
+
+    def _emit(
+        self, batch: StepTimeBatch, device: DeviceTimes | None, memory: StepMemory | None, origin: emit.Origin
+    ) -> list[emit.SpanRecord]:
+        facts = step_facts(batch, device)
         children = self._budget.take(len(batch.regions), batch.end_ns)
         emit.record_step(batch, facts, memory, origin.run_name, self._aggregator)
         return emit.step_spans(batch, facts, memory, origin, children=children)
@@ -150,12 +188,17 @@ class Pipeline:
     def _collect(self, origin: emit.Origin, outlet: SpanOutlet) -> Any:
         base = emit.point_attributes(self._recorder.identity, origin.run_name)
         losses = self._guard.losses()
+        for reading in self._readings.drain():
+            metric = metrics.METRIC_BY_NAME[reading.metric]
+            at_unix_ns = self._anchor.unix_ns_of(reading.at_ns)
+            self._aggregator.reading(metric, (*base, *reading.attributes), reading.value, at_unix_ns)
+        losses["reading: queue full"] = self._readings.dropped
         losses["step: queue full"] = self._recorder.timing.dropped
         losses["memory: queue full"] = self._recorder.memory.dropped
         for kind, count in losses.items():
             if count:
                 self._aggregator.set_total(metrics.DROPPED, (*base, ("kind", kind)), count)
         senders = (*outlet.senders, *self._metric_senders)
-        own_s = time.thread_time() + sum(sender.cpu_time_s for sender in senders)
+        own_s = time.thread_time() + self._other_cpu_time_s() + sum(sender.cpu_time_s for sender in senders)
         self._aggregator.set_total(metrics.SELF_CPU_TIME, base, own_s)
         return self._aggregator.collect(self._anchor.unix_ns_of(monotonic_ns()), origin.resource, emit.SCOPE)

@@ -103,6 +103,30 @@ int nvmlDeviceGetMemoryInfo(struct gpu *gpu, memory_info *out) {
     return SUCCESS;
 }
 
+typedef struct { unsigned gpu, memory; } utilization;
+
+int nvmlDeviceGetUtilizationRates(struct gpu *gpu, utilization *out) {
+    ENTER(nvmlDeviceGetUtilizationRates);
+    (void)gpu;
+    *out = (utilization){75, 40};
+    return SUCCESS;
+}
+
+int nvmlDeviceGetTemperature(struct gpu *gpu, int sensor, unsigned *out) {
+    ENTER(nvmlDeviceGetTemperature);
+    (void)gpu;
+    if (sensor) return INVALID_ARGUMENT;
+    *out = 60;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetPowerUsage(struct gpu *gpu, unsigned *out) {
+    ENTER(nvmlDeviceGetPowerUsage);
+    (void)gpu;
+    *out = 400000;
+    return SUCCESS;
+}
+
 int nvmlDeviceGetEnforcedPowerLimit(struct gpu *gpu, unsigned *out) {
     ENTER(nvmlDeviceGetEnforcedPowerLimit);
     (void)gpu;
