@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stepmeter.capture.step import abort_step_capture, complete_step_capture
+    from stepmeter.instrumentation.explicit import trace_step, wrap_loader
     from stepmeter.runtime.session import instrument
 
 __version__ = "0.1.0"
 
-__all__ = ["abort_step_capture", "complete_step_capture", "instrument"]
+__all__ = ["abort_step_capture", "complete_step_capture", "instrument", "trace_step", "wrap_loader"]
 
 _HOMES = {
     "abort_step_capture": "stepmeter.capture.step",
     "complete_step_capture": "stepmeter.capture.step",
     "instrument": "stepmeter.runtime.session",
+    "trace_step": "stepmeter.instrumentation.explicit",
+    "wrap_loader": "stepmeter.instrumentation.explicit",
 }
 
 

@@ -104,3 +104,35 @@ def test_public_names_load_on_first_use():
     )
 
     assert done.stdout == "module 'stepmeter' has no attribute 'nothing'\n"
+
+
+def test_a_program_may_say_where_its_steps_are(tmp_path):
+    """`trace_step` and `wrap_loader` make steps of a loop that has no torch loader and no optimizer."""
+    done = python(
+        f"{OWN_PROVIDER}\n"
+        "model = torch.nn.Linear(4, 1)\n"
+        "for batch in stepmeter.wrap_loader([torch.ones(2, 4)] * 5):\n"
+        "    with stepmeter.trace_step(model):\n"
+        "        model(batch).sum().backward()\n"
+        "from stepmeter.runtime import session\n"
+        "session.stop()\n"
+        "steps = [span for span in exporter.get_finished_spans() if span.name == 'step']\n"
+        "key = 'stepmeter.phase.{}.count'.format\n"
+        "print([[span.attributes.get(key(p)) for p in ('input_wait', 'forward', 'backward')] for span in steps])\n"
+    )
+
+    assert f"{[[1, 1, 1]] * 5}\n" == done.stdout
+
+
+def test_explicit_steps_are_harmless_without_a_session():
+    """Without instrumentation `trace_step` and `wrap_loader` only run the body, and import nothing heavy."""
+    done = python(
+        "import stepmeter, sys\n"
+        "total = 0\n"
+        "for number in stepmeter.wrap_loader([1, 2, 3]):\n"
+        "    with stepmeter.trace_step():\n"
+        "        total += number\n"
+        "print(total, 'torch' in sys.modules, 'opentelemetry.sdk' in sys.modules)\n"
+    )
+
+    assert done.stdout == "6 False False\n"
