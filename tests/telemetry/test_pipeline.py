@@ -8,11 +8,12 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import TracerProvider, sampling
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.telemetry.builders import ANCHOR, step
+from tests.telemetry.builders import ANCHOR, MS, step
 
 from stepmeter.capture.channel import Channel
 from stepmeter.capture.identity import Identity
 from stepmeter.capture.reading import Reading
+from stepmeter.capture.region import DeviceTimes
 from stepmeter.capture.step import Recorder, StepMemory
 from stepmeter.telemetry.guard import Guard
 from stepmeter.telemetry.pipeline import Pipeline
@@ -149,3 +150,47 @@ def test_readings_keep_their_own_times(backend):
     points = [(p.time_unix_nano - ANCHOR.unix_ns, p.value) for p in metrics.latest("process.cpu.time")]
     assert points == [(10**9, 0.5), (2 * 10**9, 0.75)]
     assert [point.value for point in metrics.latest("process.memory.usage")] == [100, 200]
+
+
+class Device:
+    """Device times that are known after so many questions."""
+
+    def __init__(self, questions):
+        self.questions = questions
+
+    def resolve(self, regions):
+        self.questions -= 1
+        if self.questions >= 0:
+            return None
+        return DeviceTimes((1 * MS, 2 * MS, 3 * MS, 4 * MS), 9 * MS, 5 * MS, 15 * MS, lost_pairs=1)
+
+
+def test_steps_wait_for_their_device_times(backend):
+    """A step whose device times are not known yet is sent once they are, and those behind it after it."""
+    spans, metrics = backend
+    recorder = Recorder()
+    recorder.timing.put(step(1, device=Device(questions=2)))
+    recorder.timing.put(step(2))
+    drained(recorder)
+
+    first, second = named(spans, "step")
+    assert first.attributes["stepmeter.phase.forward.gpu_ns"] == 2 * MS
+    assert first.attributes["stepmeter.traced.gpu_ns"] == 9 * MS
+    assert first.attributes["stepmeter.device.end_ns"] == ANCHOR.unix_ns_of(15 * MS)
+    assert "stepmeter.traced.gpu_ns" not in second.attributes
+    assert [span.attributes.get("stepmeter.gpu_ns") for span in named(spans, "forward")] == [2 * MS, None]
+    (dropped,) = metrics.latest("stepmeter.dropped")
+    assert (dropped.attributes["kind"], dropped.value) == ("device pair: failed", 1)
+
+
+def test_exit_does_not_wait_for_a_device_that_hangs(backend):
+    """At the end a step whose device times do not come is sent without them, and their loss is counted."""
+    spans, metrics = backend
+    recorder = Recorder()
+    recorder.timing.put(step(1, device=Device(questions=1_000_000)))
+    drained(recorder)
+
+    (only,) = named(spans, "step")
+    assert "stepmeter.traced.gpu_ns" not in only.attributes
+    (dropped,) = metrics.latest("stepmeter.dropped")
+    assert (dropped.attributes["kind"], dropped.value) == ("device times: not known at exit", 1)

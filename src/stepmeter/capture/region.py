@@ -72,12 +72,12 @@ class Unresolved:
         waiting = self.waiting
         waiting.extend(batches)
         while waiting:
-            times = None
-            if waiting[0].device is not None:
-                times = waiting[0].device.resolve(waiting[0].regions)
-                if times is None:
-                    return
-            yield waiting.popleft(), times
+            batch = waiting.popleft()
+            times = None if batch.device is None else batch.device.resolve(batch.regions)
+            if times is None and batch.device is not None:
+                waiting.appendleft(batch)
+                return
+            yield batch, times
 
     def give_up(self) -> Iterator[tuple[StepTimeBatch, DeviceTimes | None]]:
         """Give out what is left as steps without a device clock; for the end of the program.

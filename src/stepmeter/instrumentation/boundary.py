@@ -124,7 +124,7 @@ class Boundaries(Closing):
         elif training:
             capture = self._capture
             if undecided.waiting or undecided.doubtful:
-                undecided.adopt(capture, self.recorder.steps)
+                undecided.adopt(capture, first=self._cut is None and not self.recorder.steps)
             capture.regions.append((FORWARD_INDEX, start_ns, end_ns, pending))
             if len(capture.regions) > _REGION_LIMIT:
                 self._begin(self.recorder.abort(capture))
@@ -136,7 +136,7 @@ class Boundaries(Closing):
         self.in_backward = False
         capture, undecided = self._capture, self._undecided
         if undecided.waiting or undecided.doubtful:
-            undecided.adopt(capture, self.recorder.steps)
+            undecided.adopt(capture, first=self._cut is None and not self.recorder.steps)
             capture.regions += undecided.take_forwards()
         capture.regions.append((BACKWARD_INDEX, start_ns, end_ns, pending))
 

@@ -204,7 +204,7 @@ class Closing:
             self._begin(self.recorder.abort(capture))
             return
         undecided = self._undecided
-        undecided.adopt(capture, 1)
+        undecided.adopt(capture, first=False)
         capture.regions += undecided.take_forwards(start_ns or 0)
         self._before_publication(capture, any(region[0] == FORWARD_INDEX for region in capture.regions), None)
         starts_ns = [region[1] for region in capture.regions]

@@ -86,15 +86,15 @@ class Undecided:
         if all(entry[4] is None for entry in self.waiting):
             self.waiting.clear()
 
-    def adopt(self, capture: StepCapture, steps: int) -> None:
+    def adopt(self, capture: StepCapture, *, first: bool) -> None:
         """What waits is training.
 
         Args:
             capture: The step that it belongs to.
-            steps: Steps before this one; copies alone do not open the first, a program sets itself up with them.
+            first: Whether nothing has been trained before; a program sets itself up with copies, so they open no step.
         """
         entries = self._doubted + self.waiting if self._doubted else self.waiting
-        if not steps and all(entry[4] is None for entry in entries):
+        if first and all(entry[4] is None for entry in entries):
             entries = []
         for entry in entries:
             capture.regions.append(entry[:4])
