@@ -11,6 +11,7 @@ from stepmeter.conventions.attributes import (
     OUTCOME,
     PHASE,
     PHASE_GPU,
+    RANK,
     STEP,
     STEP_ATTRIBUTES,
     Attribute,
@@ -37,7 +38,7 @@ STEP_SPAN: Final = SpanKind("step", "One completed step of one rank.", STEP_ATTR
 RUN_SPAN: Final = SpanKind(
     "run",
     "Start or end of a run: a short span at each, never one that stays open.",
-    (ATTEMPT, OUTCOME, EXIT_CODE),
+    (ATTEMPT, RANK, OUTCOME, EXIT_CODE),
 )
 PHASE_SPANS: Final = tuple(
     SpanKind(phase, f"One region of `{phase}`, a child of its step.", (PHASE, STEP, PHASE_GPU)) for phase in PHASES
