@@ -12,6 +12,7 @@ from stepmeter.collector.decode import (
     Rows,
     RunKey,
     attributes_of,
+    finite,
     has_type,
     resource_facts,
     to_json,
@@ -34,6 +35,7 @@ class _Source:
     run: RunKey
     facts: ResourceFacts
     scope_name: str | None
+    scope_version: str | None
     metric: Any
 
 
@@ -71,7 +73,8 @@ def decode_points(message: Any, default_run: RunKey, rows: Rows) -> None:
         rows.of(run, RESOURCES).append((run.run_id, *facts.row))
         for scope_metrics in resource_metrics.scope_metrics:
             for metric in scope_metrics.metrics:
-                _decode_metric(_Source(run, facts, scope_metrics.scope.name or None, metric), rows)
+                scope = scope_metrics.scope
+                _decode_metric(_Source(run, facts, scope.name or None, scope.version or None, metric), rows)
 
 
 def _decode_metric(source: _Source, rows: Rows) -> None:
@@ -119,7 +122,20 @@ def _row(source: _Source, kind: str, point: Any, values: Row) -> Row:
         *values,
         facts.resource_id,
         to_json(attributes),
+        source.scope_version,
+        to_json([_exemplar(exemplar) for exemplar in point.exemplars]) if kind != "summary" else None,
     )
+
+
+def _exemplar(exemplar: Any) -> dict[str, Any]:
+    kind = exemplar.WhichOneof("value")
+    return {
+        "time_ns": exemplar.time_unix_nano,
+        "value": finite(getattr(exemplar, kind)) if kind else None,
+        "trace_id": exemplar.trace_id.hex(),
+        "span_id": exemplar.span_id.hex(),
+        "attributes": attributes_of(exemplar.filtered_attributes),
+    }
 
 
 def _temporality(data: Any, kind: str) -> str | None:

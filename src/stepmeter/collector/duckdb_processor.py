@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stepmeter.collector.decode import UNASSIGNED
 from stepmeter.collector.decode_metrics import reject_points
 from stepmeter.collector.decode_traces import reject_spans
+from stepmeter.collector.folder import Folder
 from stepmeter.collector.journal import JournalFile, Record, journal_files, read_journal
 from stepmeter.collector.otlp import METRICS, TRACES, parse
 from stepmeter.collector.seen import Receipt, SeenRequests, digest_of
@@ -89,6 +90,7 @@ class DuckdbProcessor:
         self._on_durable = on_durable
         self._slot = take_slot(directory)
         self._writer = SegmentWriter(directory, self._slot.collector)
+        self._folder = Folder(self._slot.collector, health)
         self._seen = SeenRequests(health)
         left_over = journal_files(self._slot.journal_dir)
         self._file = JournalFile(self._slot.journal_dir, self._slot.first_number, default_run)
@@ -128,6 +130,7 @@ class DuckdbProcessor:
         self._committer.join()
         self._wake.set()
         self._flusher.join()
+        self._folder.close()
         self._file.close()
         self._slot.release()
 
@@ -236,6 +239,7 @@ class DuckdbProcessor:
                 run, requests = closed.load()
                 self._health.count("rows_written", self._writer.write(closed.number, run, requests))
                 closed.path.unlink()
+                self._folder.written(self._writer.open_runs(), closed.number)
             except OSError as error:
                 self._fail(f"can't write segments: {error}; what was acknowledged is safe in the journal")
                 return False

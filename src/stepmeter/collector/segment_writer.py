@@ -8,8 +8,10 @@ from stepmeter.collector.decode import Row, Rows, RunKey
 from stepmeter.collector.decode_metrics import decode_points
 from stepmeter.collector.decode_traces import decode_spans
 from stepmeter.collector.otlp import METRICS, TRACES
-from stepmeter.store.schema import META, RESOURCES, TABLES, Table
-from stepmeter.store.segments import RUN_FILE, claim_run, complete_run, write_segment
+from stepmeter.store.identity import RUN_FILE
+from stepmeter.store.schema import META, RESOURCES, STEPS, TABLES, Table
+from stepmeter.store.segments import claim_run, complete_run, write_segment
+from stepmeter.store.watermark import Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +33,7 @@ class SegmentWriter:
         self._collector = collector
         self._runs: dict[RunKey, Path] = {}
         self._known: dict[RunKey, set[Row]] = {}
+        self._watermarks: dict[RunKey, Watermark] = {}
 
     def open_run(self, run: RunKey) -> Path:
         """Make sure that a run's directory is whole.
@@ -50,7 +53,16 @@ class SegmentWriter:
             complete_run(path)
             self._runs[run] = path
             self._known[run] = set()
+            self._watermarks[run] = Watermark(path, self._collector)
         return path
+
+    def open_runs(self) -> list[Path]:
+        """The runs that this collector has written to.
+
+        Returns:
+            Their directories.
+        """
+        return list(self._runs.values())
 
     def write(self, number: int, default_run: RunKey, requests: Iterable[tuple[Signal, Any]]) -> int:
         """Write the segments of one journal file; doing it again changes nothing.
@@ -83,6 +95,8 @@ class SegmentWriter:
                 write_segment(path, table, of_table, self._collector, number)
                 written += len(of_table)
         known.update(row for of_table in told.values() for row in of_table)
+        if steps := rows.of(run, STEPS):
+            self._watermarks[run].advance(number, steps)
         return written
 
     def _news(self, known: set[Row], table: Table, rows: list[Row]) -> list[Row]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from stepmeter.collector.journal import journal_files
-from stepmeter.store.segments import safe_name
+from stepmeter.store.files import DATA, list_segments
+from stepmeter.store.identity import list_runs, safe_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,5 +74,12 @@ def _first_number(directory: Path, journal_dir: Path, collector: str) -> int:
     files = journal_files(journal_dir)
     if files:
         return files[-1][0] + 1
-    segments = directory.glob(f"*/data/*/*/c={collector}/*.parquet")
-    return 1 + max((int(path.stem) for path in segments if path.stem.isdecimal()), default=0)
+    numbers = (
+        segment.last
+        for run, _ in list_runs(directory)
+        if (run / DATA).is_dir()
+        for segments in list_segments(run).values()
+        for segment in segments
+        if segment.collector == collector
+    )
+    return 1 + max(numbers, default=0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stepmeter.store.schema import META, TABLES, Column, Table
+from stepmeter.store.schema import META, TABLES, Column
+from stepmeter.store.views import globbing_view, literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,39 +22,6 @@ PUBLIC_VIEWS: Final = ("steps", "step_phases", "spans", "metrics", "histograms",
 _SCHEMA_DIR: Final = Path(__file__).parent / "schema"
 
 
-def literal(text: str) -> str:
-    """Quote a string for SQL.
-
-    Args:
-        text: Any string.
-
-    Returns:
-        The SQL literal.
-    """
-    return "'" + text.replace("'", "''") + "'"
-
-
-def raw_view(table: Table, files: Sequence[str]) -> str:
-    """The statement that defines `raw.<table>` over Parquet files.
-
-    Args:
-        table: The table.
-        files: Glob patterns or escaped paths; with none of them the view has no rows.
-
-    Returns:
-        A `CREATE OR REPLACE VIEW` statement.
-    """
-    if not files:
-        columns = ", ".join(f'NULL::{column.type} AS "{column.name}"' for column in table.columns)
-        return f"CREATE OR REPLACE VIEW raw.{table.name} AS SELECT {columns} WHERE false"
-    names = ", ".join(f'"{name}"' for name in table.column_names)
-    sources = ", ".join(literal(file) for file in files)
-    return (
-        f"CREATE OR REPLACE VIEW raw.{table.name} AS SELECT {names} "  # noqa: S608 - ours, and quoted
-        f"FROM read_parquet([{sources}], hive_partitioning = false)"
-    )
-
-
 def public_view(name: str) -> str:
     """The statement that defines a public view.
 
@@ -67,25 +34,13 @@ def public_view(name: str) -> str:
     return _script(name).partition(";")[0]
 
 
-def segments_pattern(run: Path, table: Table) -> str:
-    """The glob pattern that matches every segment of a table, wherever the run's own path leads.
-
-    Args:
-        run: The run directory.
-        table: The table.
-
-    Returns:
-        An absolute pattern.
-    """
-    return f"{glob.escape(str(run.absolute()))}/data/{table.name}/*/*/*.parquet"
-
-
-def write_catalog(run: Path, file: Path) -> None:
+def write_catalog(run: Path, file: Path, *, mixed: bool = False) -> None:
     """Write the DuckDB file of views over a run's segments, with a comment on every view and column.
 
     Args:
         run: The run directory, which has at least one segment for every table.
         file: Where to write; it must not exist and must be called `run.duckdb`.
+        mixed: Whether some segments are of an older version and lack columns.
     """
     import duckdb
 
@@ -93,7 +48,7 @@ def write_catalog(run: Path, file: Path) -> None:
         connection.execute(f"ATTACH {literal(str(file))} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
         connection.execute("USE run; BEGIN; CREATE SCHEMA raw")
         for table in TABLES:
-            connection.execute(raw_view(table, [segments_pattern(run, table)]))
+            connection.execute(globbing_view(table, run, mixed=mixed))
             _comment(connection, f"raw.{table.name}", table.comment, table.columns)
         for name in PUBLIC_VIEWS:
             connection.execute(_script(name))

@@ -1,60 +1,70 @@
-"""How a run is read: find it, open it, take one snapshot, and ask everything of that."""
+"""How a run is read: open it, take one snapshot, and ask everything of that.
+
+A live view reads the tail only:
+
+    snapshot = reader.snapshot()
+    marks = snapshot.watermark()                    # one RankWatermark for each attempt and rank; no step is read
+    last = min(mark.last_step for mark in marks if mark.attempt == latest)
+    rows = snapshot.tail(last - 300).rows(sql)      # the same moment; segments with older steps only are left out
+"""
 
 from __future__ import annotations
 
 import glob
-import os
 import threading
-from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from stepmeter.conventions import environment
-from stepmeter.errors import RunNotFoundError, StoreError, StoreVersionError
-from stepmeter.store.catalog import PUBLIC_VIEWS, literal, public_view, raw_view
+from stepmeter.errors import RunNotFoundError, StoreError
+from stepmeter.store import watermark
+from stepmeter.store.catalog import PUBLIC_VIEWS, public_view
+from stepmeter.store.files import Segment, current, list_segments
+from stepmeter.store.find import find_run
+from stepmeter.store.identity import RUN_FILE, RunIdentity, read_identity, require_known_version
 from stepmeter.store.query import Answer, one_line, read_answer, require_query
-from stepmeter.store.schema import STORE_VERSION, TABLES
-from stepmeter.store.segments import CATALOG_FILE, RUN_FILE, list_runs, read_identity
+from stepmeter.store.schema import STEPS
+from stepmeter.store.segments import CATALOG_FILE
+from stepmeter.store.views import listed_view, literal
+from stepmeter.store.watermark import RankWatermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     import numpy as np
     from typing_extensions import Self
 
+    from stepmeter.store.model import Table
+
+__all__ = ["Cursor", "RankWatermark", "RunReader", "Snapshot", "find_run", "open_run"]
+
 Cursor = tuple[tuple[str, str, str], ...]
 """The newest segment of each table and collector; equal cursors mean equal data."""
 
-_SHOWN_RUNS: Final = 8
+T = TypeVar("T")
 
 
-def find_run(reference: str | Path, directory: Path | None = None) -> Path:
-    """Find a run.
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """One look at a run's directory; no segments when the run is sealed."""
 
-    Args:
-        reference: A run directory, its `run.duckdb`, or a run's name or id.
-        directory: Where to look a name or id up; `$STEPMETER_DIR`, else `./stepmeter-runs`, when None.
+    identity: RunIdentity
+    segments: Mapping[Table, tuple[Segment, ...]]
+    marks: tuple[RankWatermark, ...] | None = None
 
-    Returns:
-        The run directory.
-
-    Raises:
-        RunNotFoundError: There is no such run; the message says which there are.
-    """
-    path = Path(reference)
-    if path.name in {CATALOG_FILE, RUN_FILE} and path.is_file():
-        path = path.parent
-    if (path / RUN_FILE).is_file():
-        return path
-    runs_dir = directory or Path(os.environ.get(environment.DIR) or environment.DEFAULT_DIR)
-    runs = list_runs(runs_dir) if runs_dir.is_dir() else []
-    for run, identity in runs:
-        if str(reference) in {run.name, identity.run_id}:
-            return run
-    raise RunNotFoundError(_not_found(str(reference), runs_dir, [run.name for run, _ in runs]))
+    def view(self, table: Table) -> str:
+        """The statement that defines `raw.<table>`."""
+        of_table = self.segments[table]
+        return listed_view(
+            table,
+            [segment.path for segment in of_table if segment.level],
+            [segment.path for segment in of_table if not segment.level],
+            version=self.identity.store_version,
+            mixed=self.identity.migrated_from is not None,
+        )
 
 
 def open_run(path: Path) -> RunReader:
@@ -77,16 +87,12 @@ def open_run(path: Path) -> RunReader:
         raise RunNotFoundError(f'"{path}" is not a run: it has no {RUN_FILE}; name a directory that has one') from None
     except (ValueError, OSError) as error:
         raise StoreError(f"{path / RUN_FILE}: not readable ({error}); restore it or collect the run again") from None
-    if identity.store_version > STORE_VERSION:
-        raise StoreVersionError(
-            f"{path}: store version {identity.store_version}, this stepmeter reads up to {STORE_VERSION}; "
-            "upgrade it: pip install --upgrade stepmeter"
-        )
-    return RunReader(path, identity.run_id, identity.run_name)
+    require_known_version(path, identity)
+    return RunReader(path, identity)
 
 
 class RunReader:
-    """A run that is open for reading.
+    """A run that is open for reading; may be used by several threads.
 
     Attributes:
         path: The run directory.
@@ -94,13 +100,14 @@ class RunReader:
         run_name: Name for people, or None.
     """
 
-    def __init__(self, path: Path, run_id: str, run_name: str | None) -> None:
+    def __init__(self, path: Path, identity: RunIdentity) -> None:
         self.path = path
-        self.run_id = run_id
-        self.run_name = run_name
+        self.run_id = identity.run_id
+        self.run_name = identity.run_name
         self._lock = threading.Lock()
-        self._connection = _connect(path)
-        self._installed: dict[str, tuple[str, ...]] = {}
+        self._sealed = identity.sealed_ns is not None
+        self._connection = _connect(path, sealed=self._sealed)
+        self._installed: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -119,22 +126,51 @@ class RunReader:
 
         Returns:
             A snapshot, whose statements all see exactly these segments.
-        """
-        return Snapshot(self, _list_segments(self.path))
 
-    def _run(self, files: dict[str, tuple[str, ...]], ask: Callable[[duckdb.DuckDBPyConnection], Any]) -> Any:
+        Raises:
+            StoreError: The run has lost its data.
+        """
+        return Snapshot(self, self._list())
+
+    def _list(self) -> _Listing:
+        """The watermarks are read before the segments, so that they never promise a step that is not there."""
+        marks = watermark.read_watermarks(self.path)
+        try:
+            identity = read_identity(self.path)
+            if identity.sealed_ns is None:
+                segments = {table: current(found) for table, found in list_segments(self.path).items()}
+                # a run that an older version began has steps that no watermark counts
+                return _Listing(identity, segments, None if identity.migrated_from else marks)
+        except FileNotFoundError:
+            identity = self._sealed_meanwhile()
+        return _Listing(identity, {})
+
+    def _sealed_meanwhile(self) -> RunIdentity:
+        try:
+            identity = read_identity(self.path)
+        except FileNotFoundError:
+            raise RunNotFoundError(f"{self.path}: the run is gone") from None
+        if identity.sealed_ns is None:
+            raise StoreError(f"{self.path}: no directory data in it; the run is not whole, collect it again")
+        return identity
+
+    def _run(self, listing: _Listing, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         with self._lock:
-            self._install(files)
+            if listing.segments:
+                self._install(listing)
+            elif not self._sealed:
+                self._connection.close()
+                self._connection, self._sealed = _connect(self.path, sealed=True), True
             return ask(self._connection)
 
-    def _install(self, files: dict[str, tuple[str, ...]]) -> None:
+    def _install(self, listing: _Listing) -> None:
         """Point `raw.*` at the files of a snapshot; only what differs is defined anew."""
         first = not self._installed
-        for table in TABLES:
-            wanted = files[table.name]
-            if self._installed.get(table.name) != wanted:
-                self._connection.execute(raw_view(table, [glob.escape(file) for file in wanted]))
-                self._installed[table.name] = wanted
+        for table in listing.segments:
+            statement = listing.view(table)
+            if self._installed.get(table.name) != statement:
+                self._connection.execute(statement)
+                self._installed[table.name] = statement
         if first:
             for name in PUBLIC_VIEWS:
                 self._connection.execute(public_view(name))
@@ -144,25 +180,53 @@ class Snapshot:
     """A run as one listing of its directory found it.
 
     The names are those of `run.duckdb`: tables `raw.steps`, `raw.spans` … and the public views. A segment
-    that vanished since (it was compacted, or its run pruned) makes the snapshot list the directory once more.
+    that vanished since (it was compacted, or its run sealed) makes the snapshot list the directory once more.
 
     Attributes:
         cursor: Hashable; equal to another snapshot's when both see the same data.
     """
 
-    def __init__(self, reader: RunReader, files: dict[str, tuple[str, ...]]) -> None:
+    def __init__(self, reader: RunReader, listing: _Listing, first_step: int | None = None) -> None:
         self._reader = reader
-        self._files = files
+        self._first_step = first_step
+        self._listing = _without_older_steps(listing, first_step)
 
     @property
     def cursor(self) -> Cursor:
         """The newest segment of each table and collector."""
-        newest = {
-            (table, Path(file).parent.name.removeprefix("c=")): Path(file).stem
-            for table, files in self._files.items()
-            for file in files
-        }
-        return tuple((table, collector, number) for (table, collector), number in newest.items())
+        listing = self._listing
+        if not listing.segments:
+            return (("sealed", "", str(listing.identity.sealed_ns)),)
+        newest: dict[tuple[str, str], int] = {}
+        for table, segments in listing.segments.items():
+            for segment in segments:
+                key = (table.name, segment.collector)
+                newest[key] = max(newest.get(key, 0), segment.last)
+        return tuple((table, collector, f"{number:012d}") for (table, collector), number in newest.items())
+
+    def watermark(self) -> tuple[RankWatermark, ...]:
+        """How far each rank of each attempt has come, without reading steps where collectors keep count.
+
+        Returns:
+            In the order of attempt and rank. At least these steps are in the snapshot; it may hold newer ones.
+
+        Raises:
+            StoreError: The data can't be read.
+        """
+        if self._listing.marks is not None:
+            return self._listing.marks
+        return tuple(RankWatermark(*row) for row in self.rows(watermark.QUERY))
+
+    def tail(self, first_step: int) -> Snapshot:
+        """The same moment without segments that hold only older steps.
+
+        Args:
+            first_step: Steps from this one on are all there; older ones may or may not be.
+
+        Returns:
+            A snapshot; other tables are whole in it.
+        """
+        return Snapshot(self._reader, self._listing, first_step)
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Ask for rows.
@@ -177,8 +241,7 @@ class Snapshot:
         Raises:
             StoreError: The statement is wrong or the data can't be read.
         """
-        rows: list[tuple[Any, ...]] = self._ask(lambda connection: connection.execute(sql, list(parameters)).fetchall())
-        return rows
+        return self._ask(lambda connection: connection.execute(sql, list(parameters)).fetchall())
 
     def columns(self, sql: str, parameters: Sequence[object] = ()) -> dict[str, np.ndarray[Any, Any]]:
         """Ask for whole columns.
@@ -195,10 +258,7 @@ class Snapshot:
         Raises:
             StoreError: The statement is wrong or the data can't be read.
         """
-        found: dict[str, np.ndarray[Any, Any]] = self._ask(
-            lambda connection: connection.execute(sql, list(parameters)).fetchnumpy()
-        )
-        return found
+        return self._ask(lambda connection: connection.execute(sql, list(parameters)).fetchnumpy())
 
     def answer(self, sql: str) -> Answer:
         """Run a query that a person wrote, and nothing that would write.
@@ -213,56 +273,37 @@ class Snapshot:
             StoreError: The query is wrong, is more than one, or would write.
         """
         require_query(sql)
-        answer: Answer = self._ask(lambda connection: read_answer(connection.execute(sql)))
-        return answer
+        return self._ask(lambda connection: read_answer(connection.execute(sql)))
 
-    def _ask(self, ask: Callable[[duckdb.DuckDBPyConnection], Any]) -> Any:
+    def _ask(self, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+        reader = self._reader
         try:
             try:
-                return self._reader._run(self._files, ask)  # noqa: SLF001 - reader and snapshot are one thing
+                return reader._run(self._listing, ask)  # noqa: SLF001 - reader and snapshot are one thing
             except duckdb.IOException:
-                self._files = _list_segments(self._reader.path)
-                return self._reader._run(self._files, ask)  # noqa: SLF001 - as above
+                listing = reader._list()  # noqa: SLF001 - as above
+                self._listing = _without_older_steps(listing, self._first_step)
+                return reader._run(self._listing, ask)  # noqa: SLF001 - as above
         except duckdb.Error as error:
-            raise StoreError(f"{self._reader.path}: {one_line(error)}") from error
+            raise StoreError(f"{reader.path}: {one_line(error)}") from error
 
 
-def _connect(path: Path) -> duckdb.DuckDBPyConnection:
+def _without_older_steps(listing: _Listing, first_step: int | None) -> _Listing:
+    if first_step is None or STEPS not in listing.segments:
+        return listing
+    kept = tuple(s for s in listing.segments[STEPS] if s.high is None or s.high >= first_step)
+    return replace(listing, segments={**listing.segments, STEPS: kept})
+
+
+def _connect(path: Path, *, sealed: bool) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"python_enable_replacements": "false"})
     plain = f"{path.absolute()}/"
+    if sealed:
+        connection.execute(f"ATTACH {literal(plain + CATALOG_FILE)} AS run (READ_ONLY); USE run")
     # a path is compared as it stands in the statement, where its glob characters are escaped
     connection.execute(f"SET allowed_directories = [{literal(plain)}, {literal(glob.escape(plain))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
-    connection.execute("CREATE SCHEMA raw")
+    if not sealed:
+        connection.execute("CREATE SCHEMA raw")
     return connection
-
-
-def _list_segments(run: Path) -> dict[str, tuple[str, ...]]:
-    data = run.absolute() / "data"
-    if not data.is_dir():
-        raise StoreError(f"{run}: no directory data in it; the run is not whole, collect it again")
-    return {table.name: tuple(_segments(data / table.name)) for table in TABLES}
-
-
-def _segments(table: Path) -> list[str]:
-    found: list[str] = []
-    for tier in _entries(table):
-        for collector in _entries(tier):
-            found.extend(name for name in _entries(collector) if name.endswith(".parquet"))
-    return found
-
-
-def _entries(directory: str | Path) -> list[str]:
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
-        return sorted(entry.path for entry in entries)
-    return []
-
-
-def _not_found(reference: str, directory: Path, names: list[str]) -> str:
-    if not names:
-        there = f"{directory} has no runs; start one: stepmeter run -- CMD"
-    else:
-        rest = f" and {len(names) - _SHOWN_RUNS} more" if len(names) > _SHOWN_RUNS else ""
-        there = f"{directory} has {', '.join(names[:_SHOWN_RUNS])}{rest}"
-    return f'no run "{reference}"; {there}'

@@ -2,49 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from stepmeter.conventions.attributes import STEP_ATTRIBUTES
+from stepmeter.store.model import Column, Table
 
-STORE_VERSION: Final = 1
+__all__ = ["Column", "Table"]
+
+STORE_VERSION: Final = 2
 """Moves with every change of a table; a newer store is refused, an older one migrated."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table.
-
-    Attributes:
-        name: Its name, with the unit of a number in it.
-        type: Its DuckDB type.
-        comment: What it holds, with the unit.
-    """
-
-    name: str
-    type: str
-    comment: str
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One table of a run.
-
-    Attributes:
-        name: Its name in schema `raw`.
-        comment: What one row is.
-        columns: Its columns in order.
-    """
-
-    name: str
-    comment: str
-    columns: tuple[Column, ...]
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """The names of the columns, in order."""
-        return tuple(column.name for column in self.columns)
-
 
 _DUCKDB_TYPES = {"int": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "boolean": "BOOLEAN"}
 
@@ -53,6 +19,11 @@ _RESOURCE_ID = Column("resource_id", "VARCHAR", "content hash of the resource; s
 _ATTRIBUTES = Column("attributes", "VARCHAR", "all other attributes, as one JSON object")
 _TRACE_ID = Column("trace_id", "VARCHAR", "trace id, 32 hexadecimal digits")
 _SPAN_ID = Column("span_id", "VARCHAR", "span id, 16 hexadecimal digits")
+
+_SCOPE_VERSION = Column("scope_version", "VARCHAR", "version of the instrumentation scope", since=2)
+_EXEMPLARS = Column("exemplars", "VARCHAR", "exemplars as a JSON array; null when there are none", since=2)
+_RANK = Column("rank", "BIGINT", "global rank; null when not known")
+_HW_ID = Column("hw_id", "VARCHAR", "UUID of the device")
 
 STEPS: Final = Table(
     "steps",
@@ -72,6 +43,9 @@ STEPS: Final = Table(
         _RESOURCE_ID,
         _ATTRIBUTES,
     ),
+    key=("attempt", "rank", "step"),
+    order="step",
+    prefer=("end_ns", "span_id"),
 )
 
 SPANS: Final = Table(
@@ -100,6 +74,9 @@ SPANS: Final = Table(
         _RESOURCE_ID,
         _ATTRIBUTES,
     ),
+    key=("trace_id", "span_id"),
+    order="start_ns",
+    prefer=("end_ns",),
 )
 
 _POINT_HEAD: Final = (
@@ -128,7 +105,10 @@ METRIC_POINTS: Final = Table(
         Column("double_value", "DOUBLE", "value of a floating-point point; null for others"),
         _RESOURCE_ID,
         _ATTRIBUTES,
+        _SCOPE_VERSION,
+        _EXEMPLARS,
     ),
+    order="time_ns",
 )
 
 HISTOGRAM_POINTS: Final = Table(
@@ -149,15 +129,18 @@ HISTOGRAM_POINTS: Final = Table(
         Column("negative_offset", "INTEGER", "index of the first negative exponential bucket"),
         Column("negative_bucket_counts", "UBIGINT[]", "counts of the negative exponential buckets"),
         Column("quantiles", "DOUBLE[]", "quantiles of a summary, 0 to 1"),
-        Column("quantile_values", "DOUBLE[]", "values at those quantiles"),
+        Column("quantile_values", "DOUBLE[]", "values at those quantiles, in the metric's unit"),
         _RESOURCE_ID,
         _ATTRIBUTES,
+        _SCOPE_VERSION,
+        _EXEMPLARS,
     ),
+    order="time_ns",
 )
 
 RESOURCES: Final = Table(
     "resources",
-    "a resource, once for each collector that saw it",
+    "a resource: a process with its host, rank and device",
     (
         _RUN_ID,
         _RESOURCE_ID,
@@ -176,6 +159,7 @@ RESOURCES: Final = Table(
         Column("clock_boot_id", "VARCHAR", "boot to whose monotonic clock the anchor belongs"),
         _ATTRIBUTES,
     ),
+    key=("resource_id",),
 )
 
 META: Final = Table(
@@ -185,6 +169,98 @@ META: Final = Table(
         Column("key", "VARCHAR", "store_version, run_id, run_name, created_ns or collector"),
         Column("value", "VARCHAR", "the value as text"),
     ),
+    key=("key", "value"),
 )
 
-TABLES: Final = (STEPS, SPANS, METRIC_POINTS, HISTOGRAM_POINTS, RESOURCES, META)
+LOGS: Final = Table(
+    "logs",
+    "a log record of anyone's",
+    (
+        _RUN_ID,
+        Column("time_ns", "BIGINT", "when it happened, Unix time in ns; null when not given"),
+        Column("observed_ns", "BIGINT", "when it was observed, Unix time in ns; null when not given"),
+        Column("severity_number", "INTEGER", "severity, 1 (trace) to 24 (fatal); 0 when not given"),
+        Column("severity_text", "VARCHAR", "severity as the sender calls it; null when not given"),
+        Column("event_name", "VARCHAR", "name of the event that the record is; null for plain logs"),
+        Column("body", "VARCHAR", "the message; JSON when it is no text"),
+        Column("trace_id", "VARCHAR", "trace that the record belongs to; null for none"),
+        Column("span_id", "VARCHAR", "span that the record belongs to; null for none"),
+        Column("service_name", "VARCHAR", "service.name of the resource"),
+        Column("scope_name", "VARCHAR", "instrumentation scope"),
+        Column("scope_version", "VARCHAR", "version of the instrumentation scope"),
+        _RANK,
+        Column("step", "BIGINT", "number of the step that it belongs to; null outside steps"),
+        _RESOURCE_ID,
+        _ATTRIBUTES,
+    ),
+    order="time_ns",
+    since=2,
+)
+
+ROWS: Final = Table(
+    "rows",
+    "a committed row of log()",
+    (
+        _RUN_ID,
+        Column("attempt", "BIGINT", "which start of the run; the first is 0"),
+        Column("step", "BIGINT", "number of the row in its stream"),
+        Column("stream", "VARCHAR", "stream of rows; null for the default one"),
+        _RANK,
+        Column("time_ns", "BIGINT", "when the row was committed, Unix time in ns"),
+        Column("values", "VARCHAR", "values by name, as one JSON object; NaN and infinities are their names"),
+        _RESOURCE_ID,
+        _ATTRIBUTES,
+    ),
+    key=("attempt", "rank", "stream", "step", "time_ns"),
+    order="step",
+    since=2,
+)
+
+GPU_SAMPLES: Final = Table(
+    "gpu_samples",
+    "an energy tick or a power sample of a device",
+    (
+        _RUN_ID,
+        _HW_ID,
+        Column("hw_type", "VARCHAR", "kind of the device: gpu, cpu, memory; null when not given"),
+        Column("host", "VARCHAR", "name of the host"),
+        _RANK,
+        Column("t_lo_ns", "BIGINT", "earliest moment of the reading, Unix time in ns; null when no gap is known"),
+        Column("t_hi_ns", "BIGINT", "latest moment of the reading, Unix time in ns"),
+        Column("energy_mj", "BIGINT", "energy counter of the device in mJ; null without a reading"),
+        Column("power_mw", "BIGINT", "power of the device in mW; null without a reading"),
+        Column("utilization", "DOUBLE", "share of time in which the device was busy, 0 to 1; null without a reading"),
+        Column("memory_used_bytes", "BIGINT", "memory of the device in use, in bytes; null without a reading"),
+        Column("temperature_celsius", "DOUBLE", "temperature of the device; null without a reading"),
+        _RESOURCE_ID,
+    ),
+    key=("hw_id", "t_hi_ns"),
+    order="t_hi_ns",
+    since=2,
+)
+
+COUNTER_SAMPLES: Final = Table(
+    "counter_samples",
+    "a reading of an inference server's counters",
+    (
+        _RUN_ID,
+        Column("engine", "VARCHAR", "inference engine: vllm, sglang, tgi, llamacpp, trtllm; null when not given"),
+        Column("model", "VARCHAR", "model that is served; null when not given"),
+        Column("time_ns", "BIGINT", "when it was read, Unix time in ns"),
+        Column("prompt_tokens", "BIGINT", "prompt tokens so far; null without a reading"),
+        Column("generation_tokens", "BIGINT", "generated tokens so far; null without a reading"),
+        Column("prefix_cache_queries", "BIGINT", "queries of the prefix cache so far, in tokens"),
+        Column("prefix_cache_hits", "BIGINT", "hits of the prefix cache so far, in tokens"),
+        Column("prefill_time_ns", "BIGINT", "time in prefill so far, in ns; null without a reading"),
+        Column("decode_time_ns", "BIGINT", "time in decode so far, in ns; null without a reading"),
+        _RESOURCE_ID,
+    ),
+    key=("resource_id", "engine", "model", "time_ns"),
+    order="time_ns",
+    since=2,
+)
+
+TABLES: Final = (
+    *(STEPS, SPANS, METRIC_POINTS, HISTOGRAM_POINTS, RESOURCES, META),
+    *(LOGS, ROWS, GPU_SAMPLES, COUNTER_SAMPLES),
+)

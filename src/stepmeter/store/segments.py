@@ -1,69 +1,45 @@
 """A run is a directory of identity, segments and a DuckDB file of views; each is there whole or not at all.
 
-<dir>/<name>/run.json                                     store_version, run_id, run_name, created_ns
-<dir>/<name>/run.duckdb                                   views only, written once
-<dir>/<name>/data/<table>/live/c=<collector>/<n>.parquet  segments, numbered by each collector for itself
+<dir>/<name>/run.json      store_version, run_id, run_name, created_ns
+<dir>/<name>/run.duckdb    views only, written once; once the run is sealed, all of its data
+<dir>/<name>/data/         segments, see `files`
+<dir>/<name>/watermark/    how far each collector has come, see `watermark`
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
 import os
-import re
 import shutil
 import tempfile
 import time
 import uuid
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from stepmeter.store.schema import META, STORE_VERSION, TABLES, Table
+from stepmeter.store.durable import locked, replacing, sync
+from stepmeter.store.files import COLD, DATA, LIVE, cold_name, live_name
+from stepmeter.store.identity import (
+    RUN_FILE,
+    RunIdentity,
+    list_runs,
+    read_identity,
+    require_known_version,
+    safe_name,
+    write_identity,
+)
+from stepmeter.store.schema import META, STORE_VERSION, TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-RUN_FILE: Final = "run.json"
+    from stepmeter.store.model import Table
+
 CATALOG_FILE: Final = "run.duckdb"
 NO_COLLECTOR: Final = "none"
 """Collector of the segments that every run starts with: they have no rows, but for `meta`."""
 
-_SAFE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
-_LOCK_FILE: Final = ".lock"
-
-
-@dataclass(frozen=True, slots=True)
-class RunIdentity:
-    """What `run.json` says.
-
-    Attributes:
-        store_version: Version of the tables.
-        run_id: Identity of the run.
-        run_name: Name for people, or None.
-        created_ns: When the directory was made, Unix time in ns.
-    """
-
-    store_version: int
-    run_id: str
-    run_name: str | None
-    created_ns: int
-
-
-def safe_name(name: str) -> str:
-    """Turn a name from the wire into one that is safe as a directory.
-
-    Args:
-        name: Anything at all.
-
-    Returns:
-        The name itself when it is 1 to 128 of `A-Z a-z 0-9 . _ -` without a leading dot, else a hash of it.
-    """
-    if _SAFE.fullmatch(name):
-        return name
-    return "run-" + hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+LOCK_FILE: Final = ".lock"
 
 
 def create_run(directory: Path, run_id: str, run_name: str | None) -> Path:
@@ -79,6 +55,7 @@ def create_run(directory: Path, run_id: str, run_name: str | None) -> Path:
 
     Raises:
         OSError: The directory can't be written.
+        StoreVersionError: The run is there and a newer stepmeter wrote it.
     """
     run = claim_run(directory, run_id, run_name)
     complete_run(run)
@@ -98,18 +75,20 @@ def claim_run(directory: Path, run_id: str, run_name: str | None) -> Path:
 
     Raises:
         OSError: The directory can't be written.
+        StoreVersionError: The run is there and a newer stepmeter wrote it.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    with _locked(directory / _LOCK_FILE):
-        run = next((run for run, identity in list_runs(directory) if identity.run_id == run_id), None)
-        if run is not None:
-            return run
+    with locked(directory / LOCK_FILE):
+        for run, identity in list_runs(directory):
+            if identity.run_id == run_id:
+                require_known_version(run, identity)
+                return run
         identity = RunIdentity(STORE_VERSION, run_id, run_name or None, time.time_ns())
         return _make(directory, identity, safe_name(run_name or run_id))
 
 
 def complete_run(run: Path) -> None:
-    """Write what a claimed run still lacks: a first segment of each table and `run.duckdb`.
+    """Write what a claimed run still lacks: first segments of each table and `run.duckdb`; migrate an older one.
 
     Args:
         run: The run directory.
@@ -117,14 +96,20 @@ def complete_run(run: Path) -> None:
     Raises:
         OSError: The directory can't be written.
     """
-    if (run / CATALOG_FILE).exists():
+    identity = read_identity(run)
+    if identity.sealed_ns is not None or (identity.store_version == STORE_VERSION and (run / CATALOG_FILE).exists()):
         return
-    with _locked(run / _LOCK_FILE):
+    with locked(run / LOCK_FILE):
         identity = read_identity(run)
+        if identity.store_version == STORE_VERSION and (run / CATALOG_FILE).exists():
+            return
+        older = identity.store_version if identity.store_version < STORE_VERSION else identity.migrated_from
+        now = replace(identity, store_version=STORE_VERSION, migrated_from=older)
         for table in TABLES:
-            write_segment(run, table, _first_rows(table, identity), NO_COLLECTOR, 0)
-        if not (run / CATALOG_FILE).exists():
-            _publish_catalog(run)
+            write_cold(run, table, first_rows(table, now), NO_COLLECTOR, (0, 0, 1))
+            write_segment(run, table, [], NO_COLLECTOR, 0)
+        publish_catalog(run, mixed=older is not None)
+        write_identity(run, now)
 
 
 def write_segment(run: Path, table: Table, rows: Sequence[tuple[Any, ...]], collector: str, number: int) -> Path:
@@ -143,59 +128,64 @@ def write_segment(run: Path, table: Table, rows: Sequence[tuple[Any, ...]], coll
     Raises:
         OSError: It can't be written.
     """
-    segment = run / "data" / table.name / "live" / f"c={collector}" / f"{number:012d}.parquet"
+    segment = run / DATA / table.name / LIVE / f"c={collector}" / live_name(number)
     _write_parquet(segment, table, rows)
     return segment
 
 
-def read_identity(run: Path) -> RunIdentity:
-    """Read a run's `run.json`.
+def write_cold(
+    run: Path, table: Table, rows: Sequence[tuple[Any, ...]], collector: str, numbers: tuple[int, int, int]
+) -> Path:
+    """Write rows as one folded segment.
 
     Args:
         run: The run directory.
+        table: The table.
+        rows: Tuples in the order of the table's columns; their keys must be new to the run.
+        collector: Id of the collector whose live segments it stands for.
+        numbers: First and last of those, and its level.
 
     Returns:
-        What it says.
+        The segment's path.
 
     Raises:
-        FileNotFoundError: There is none.
-        ValueError: It is not what we write.
+        OSError: It can't be written.
     """
-    found = json.loads((run / RUN_FILE).read_bytes())
-    try:
-        return RunIdentity(
-            int(found["store_version"]), str(found["run_id"]), found["run_name"], int(found["created_ns"])
-        )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"no {error} in {RUN_FILE}") from error
+    segment = run / DATA / table.name / COLD / f"c={collector}" / cold_name(*numbers, None)
+    _write_parquet(segment, table, rows)
+    return segment
 
 
-def list_runs(directory: Path) -> list[tuple[Path, RunIdentity]]:
-    """List the runs of a directory; whatever else lies there is passed over.
+def first_rows(table: Table, identity: RunIdentity) -> list[tuple[Any, ...]]:
+    """The rows that a run begins with.
 
     Args:
-        directory: Where runs live.
+        table: The table.
+        identity: The run's identity.
 
     Returns:
-        Run directories with their identities, in the order of their names.
+        Its identity for `meta`, nothing for others.
     """
-    runs = sorted(file.parent for file in directory.glob(f"[!.]*/{RUN_FILE}"))
-    return [(run, identity) for run in runs if (identity := _identity_or_none(run))]
+    if table is not META:
+        return []
+    return [(key, str(value)) for key, value in asdict(identity).items() if value is not None]
 
 
-def _identity_or_none(run: Path) -> RunIdentity | None:
-    try:
-        return read_identity(run)
-    except (ValueError, OSError):
-        return None
+def publish_catalog(run: Path, *, mixed: bool) -> None:
+    """Write `run.duckdb`, or replace it, in one piece.
 
+    Args:
+        run: The run directory, which has at least one segment of each kind for every table.
+        mixed: Whether some segments are of an older version and lack columns.
+    """
+    from stepmeter.store.catalog import write_catalog
 
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """Hold a lock between processes, so that two collectors can't both make a run."""
-    with file.open("a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=run) as building:
+        file = Path(building) / CATALOG_FILE
+        write_catalog(run, file, mixed=mixed)
+        sync(file)
+        file.rename(run / CATALOG_FILE)
+    sync(run)
 
 
 def _make(directory: Path, identity: RunIdentity, name: str) -> Path:
@@ -203,10 +193,9 @@ def _make(directory: Path, identity: RunIdentity, name: str) -> Path:
     building = directory / f".new-{uuid.uuid4().hex}"
     building.mkdir()
     try:
-        (building / RUN_FILE).write_text(json.dumps(asdict(identity), indent=2) + "\n", encoding="utf-8")
-        _sync(building / RUN_FILE)
+        write_identity(building, identity)
         for table in TABLES:
-            (building / "data" / table.name).mkdir(parents=True)
+            (building / DATA / table.name).mkdir(parents=True)
         return _rename_to_free_name(building, directory, name)
     finally:
         shutil.rmtree(building, ignore_errors=True)
@@ -215,7 +204,7 @@ def _make(directory: Path, identity: RunIdentity, name: str) -> Path:
 def _rename_to_free_name(building: Path, directory: Path, name: str) -> Path:
     candidate, number = directory / name, 1
     while True:
-        if not candidate.exists():
+        if not os.path.lexists(candidate):
             try:
                 return building.rename(candidate)
             except OSError:
@@ -225,44 +214,22 @@ def _rename_to_free_name(building: Path, directory: Path, name: str) -> Path:
         candidate = directory / f"{name}-{number}"
 
 
-def _first_rows(table: Table, identity: RunIdentity) -> list[tuple[Any, ...]]:
-    if table is not META:
-        return []
-    return [(key, str(value)) for key, value in asdict(identity).items() if value is not None]
-
-
-def _publish_catalog(run: Path) -> None:
-    from stepmeter.store.catalog import write_catalog
-
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=run) as building:
-        file = Path(building) / CATALOG_FILE
-        write_catalog(run, file)
-        _sync(file)
-        file.rename(run / CATALOG_FILE)
-    _sync(run)
-
-
 def _write_parquet(path: Path, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
     import pyarrow.parquet
 
     from stepmeter.store.arrow import to_arrow
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    try:
+    with replacing(path) as partial:
         pyarrow.parquet.write_table(to_arrow(table, rows), partial, compression="zstd")
-        _sync(partial)
-        partial.rename(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    _sync(path.parent)
 
 
-def _sync(path: Path) -> None:
-    """Make a file's content, or a directory's entries, survive a crash of the machine."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+__all__ = [
+    "RUN_FILE",
+    "claim_run",
+    "complete_run",
+    "create_run",
+    "list_runs",
+    "read_identity",
+    "safe_name",
+    "write_segment",
+]

@@ -1,5 +1,5 @@
 CREATE VIEW meta AS
-SELECT DISTINCT key, value
+SELECT key, value
 FROM raw.meta;
 
 COMMENT ON VIEW meta IS 'a key and a value about the run';

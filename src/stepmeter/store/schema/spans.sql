@@ -4,7 +4,6 @@ SELECT
     start_ns, end_ns, end_ns - start_ns AS duration_ns, status_code, status_message, rank, step, phase,
     events, links, resource_id, attributes
 FROM raw.spans
-QUALIFY row_number() OVER (PARTITION BY trace_id, span_id ORDER BY end_ns) = 1
 UNION ALL
 SELECT
     run_id, trace_id, span_id, NULL, NULL, 'step', 'Internal', NULL, 'stepmeter', NULL,

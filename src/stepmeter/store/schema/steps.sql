@@ -10,8 +10,7 @@ SELECT
     optimizer_cpu_ns, optimizer_gpu_ns, optimizer_count,
     microbatches, samples, tokens, peak_allocated_bytes, peak_reserved_bytes,
     device_start_ns, device_end_ns, warmup, trace_id, span_id, resource_id, attributes
-FROM raw.steps
-QUALIFY row_number() OVER (PARTITION BY attempt, rank, step ORDER BY end_ns, span_id) = 1;
+FROM raw.steps;
 
 COMMENT ON VIEW steps IS 'a completed step of a rank, once: keyed by attempt, rank and step';
 COMMENT ON COLUMN steps.duration_ns IS 'from start to end of the step, in ns';

@@ -1,0 +1,58 @@
+"""How a run is found."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from stepmeter.conventions import environment
+from stepmeter.errors import RunNotFoundError
+from stepmeter.store.identity import RUN_FILE, list_runs
+from stepmeter.store.segments import CATALOG_FILE
+
+_SHOWN_RUNS: Final = 8
+
+
+def find_run(reference: str | Path, directory: Path | None = None) -> Path:
+    """Find a run.
+
+    Args:
+        reference: A run directory, its `run.duckdb`, or a run's name or id.
+        directory: Where to look a name or id up; `$STEPMETER_DIR`, else `./stepmeter-runs`, when None.
+
+    Returns:
+        The run directory.
+
+    Raises:
+        RunNotFoundError: There is no such run; the message says which there are.
+    """
+    path = Path(reference)
+    if path.name in {CATALOG_FILE, RUN_FILE} and path.is_file():
+        path = path.parent
+    if (path / RUN_FILE).is_file():
+        return path
+    runs_dir = directory or runs_directory()
+    runs = list_runs(runs_dir) if runs_dir.is_dir() else []
+    for run, identity in runs:
+        if str(reference) in {run.name, identity.run_id}:
+            return run
+    raise RunNotFoundError(_not_found(str(reference), runs_dir, [run.name for run, _ in runs]))
+
+
+def runs_directory() -> Path:
+    """Where runs live when nobody says.
+
+    Returns:
+        `$STEPMETER_DIR`, else `./stepmeter-runs`.
+    """
+    return Path(os.environ.get(environment.DIR) or environment.DEFAULT_DIR)
+
+
+def _not_found(reference: str, directory: Path, names: list[str]) -> str:
+    if not names:
+        there = f"{directory} has no runs; start one: stepmeter run -- CMD"
+    else:
+        rest = f" and {len(names) - _SHOWN_RUNS} more" if len(names) > _SHOWN_RUNS else ""
+        there = f"{directory} has {', '.join(names[:_SHOWN_RUNS])}{rest}"
+    return f'no run "{reference}"; {there}'
