@@ -8,6 +8,7 @@ NS_PER_MS = 1_000_000
 _TIME_STEPS = ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"))
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _MIN_DIGITS_FOR_INTEGER = 100
+_UNIT_WORDS = {"W": "W", "Cel": "C", "{core}": "cores"}
 
 
 def seconds(duration_ns: int) -> float:
@@ -96,6 +97,28 @@ def format_bytes(size_bytes: float) -> str:
             return f"{int(size)} B" if unit == "B" else f"{_three_digits(size)} {unit}"
         size /= 1024
     return f"{_three_digits(size)} {_BYTE_UNITS[-1]}"
+
+
+def format_quantity(value: float | None, unit: str, absent: str = "-") -> str:
+    """Write a reading in the form that suits its unit.
+
+    Args:
+        value: The reading, or None when it was not measured.
+        unit: Its unit in UCUM: `1` for a share, `By`, `ms`, `W`, `Cel`, `{core}`.
+        absent: What to write for None.
+
+    Returns:
+        For instance `83.4 %`, `1.50 GiB`, `85 C`, `310 W`, `2.5 cores`, or `absent`.
+    """
+    if value is None:
+        return absent
+    if unit == "1":
+        return format_share(value)
+    if unit == "By":
+        return format_bytes(value) if value >= 0 else f"-{format_bytes(-value)}"
+    if unit == "ms":
+        return format_ms(value)
+    return f"{_three_digits(value)} {_UNIT_WORDS[unit]}"
 
 
 def _three_digits(value: float) -> str:

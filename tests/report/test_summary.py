@@ -103,6 +103,7 @@ def test_without_a_gpu_there_is_no_gpu_and_with_one_no_analysis_yet(documents):
     """Sections without data say so."""
     assert documents["single_rank_cpu"]["step_memory"]["diagnosis"]["kind"] == "NO_GPU"
     assert documents["complete_gpu"]["step_memory"]["diagnosis"]["kind"] == "NO_DATA"
+    assert set(documents["complete_gpu"]["step_memory"]["global"]["average"].values()) == {None}
     assert documents["complete_gpu"]["energy"]["metadata"]["mode"] == "no_data"
 
 

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from tests.step_time.scenarios import SCENARIOS
 
-from stepmeter.analysis.step_time.pipeline import analyze
-from stepmeter.report.summary import SUMMARY_VERSION, build
+from stepmeter.report.summary import SUMMARY_VERSION, summarize
 
 GOLDEN = Path(__file__).parent / "golden" / "step_time_public_schema.json"
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
-def document_of(scenario):
-    analysis = analyze(scenario.build().snapshot(), 10_000)
-    return build(Path("run"), scenario.name, scenario.name, analysis, NOON).document
+@functools.cache
+def current():
+    with tempfile.TemporaryDirectory() as directory:
+        documents = {
+            scenario.name: summarize(
+                scenario.build().write(Path(directory), scenario.name, scenario.name), NOON
+            ).document
+            for scenario in SCENARIOS
+        }
+    return {
+        "version": SUMMARY_VERSION,
+        "keys": sorted({key for document in documents.values() for key in keys_of(document)}),
+        "nulls": {name: nulls_of(document) for name, document in documents.items()},
+    }
 
 
 def keys_of(value, path=""):
@@ -46,15 +58,6 @@ def nulls_of(document):
             **{f"rank {rank}": row["metrics"][name] is None for rank, row in rows.items()},
         }
     return pattern
-
-
-def current():
-    documents = {scenario.name: document_of(scenario) for scenario in SCENARIOS}
-    return {
-        "version": SUMMARY_VERSION,
-        "keys": sorted({key for document in documents.values() for key in keys_of(document)}),
-        "nulls": {name: nulls_of(document) for name, document in documents.items()},
-    }
 
 
 def breaking(old, new):

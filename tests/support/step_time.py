@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from tests.support.rows import row
 
 from stepmeter.analysis.step_time.source import (
     RankIdentity,
@@ -37,6 +40,7 @@ class Step:
     end_ns: int = 0
     warmup: bool = False
     attempt: int = 0
+    peaks_bytes: tuple[int | None, int | None] = (None, None)
 
 
 @dataclass
@@ -48,6 +52,9 @@ class RunBuilder:
     world_size: int | None = None
     steps: list[Step] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
+    points: list[dict[str, object]] = field(default_factory=list)
+    memory_limit_bytes: int | None = None
+    power_limit_w: float | None = None
 
     def rank(
         self,
@@ -76,6 +83,30 @@ class RunBuilder:
             end_ns += round((cpu.get("input_wait", 0.0) + cpu.get("traced", 0.0)) * 1e6)
             self.steps.append(Step(rank, number, cpu, present if self.gpu else {}, end_ns, position < warmup, attempt))
         return self
+
+    def peaks(self, rank: int, allocated: Callable[[int], int | None], reserved: Callable[[int], int | None]) -> None:
+        """Give the steps of a rank their peak memory, by their number."""
+        self.steps = [
+            replace(step, peaks_bytes=(allocated(step.step), reserved(step.step))) if step.rank == rank else step
+            for step in self.steps
+        ]
+
+    def read(self, metric: str, *values: float, rank: int = 0, hw_id: str | None = None, **attributes: str) -> None:
+        """Add readings of a metric by a rank's process, a second apart, the first at the run's start."""
+        self.points += [
+            {
+                "metric": metric,
+                "kind": "sum" if metric.endswith(".time") else "gauge",
+                "temporality": "cumulative" if metric.endswith(".time") else None,
+                "time_ns": EPOCH_NS + second * 1_000_000_000,
+                "rank": rank,
+                "hw_id": hw_id,
+                "double_value": value,
+                "resource_id": f"resource-{rank}",
+                "attributes": json.dumps({name.replace("_", "."): text for name, text in attributes.items()}),
+            }
+            for second, value in enumerate(values)
+        ]
 
     @property
     def ranks(self) -> list[int]:
@@ -111,10 +142,30 @@ class RunBuilder:
         """The run as a store on disk."""
         run = segments.create_run(directory, run_id, name)
         segments.write_segment(run, schema.STEPS, [self._table_row(step, run_id) for step in self.steps], "local-0", 1)
-        if self.dropped:
-            points = [_drop_point(run_id, kind, count) for kind, count in self.dropped.items()]
-            segments.write_segment(run, schema.METRIC_POINTS, points, "local-0", 1)
+        points = [_drop_point(kind, count) for kind, count in self.dropped.items()] + self.points
+        if points:
+            rows = [row(schema.METRIC_POINTS, run_id=run_id, unit="", flags=0, **point) for point in points]
+            segments.write_segment(run, schema.METRIC_POINTS, rows, "local-0", 1)
+        resources = [self._resource_row(rank, run_id) for rank in {*self.ranks, *(int(p["rank"]) for p in self.points)}]
+        segments.write_segment(run, schema.RESOURCES, resources, "local-0", 1)
         return run
+
+    def _resource_row(self, rank: int, run_id: str) -> tuple[object, ...]:
+        limits = {
+            "stepmeter.gpu.memory.limit": self.memory_limit_bytes,
+            "stepmeter.gpu.power.limit": self.power_limit_w,
+        }
+        return row(
+            schema.RESOURCES,
+            run_id=run_id,
+            resource_id=f"resource-{rank}",
+            host="worker-0",
+            node_rank=0,
+            rank=rank,
+            attempt=0,
+            hw_id=self._hw_id(rank),
+            attributes=json.dumps({name: value for name, value in limits.items() if value is not None}),
+        )
 
     def _identity(self, rank: int) -> RankIdentity:
         return RankIdentity(rank, rank, 0, "worker-0", self.promised, self._hw_id(rank))
@@ -142,6 +193,8 @@ class RunBuilder:
             "span_id": f"{step.rank * 1_000_000 + step.step:016x}",
             "resource_id": f"resource-{step.rank}",
             "attributes": "{}",
+            "peak_allocated_bytes": step.peaks_bytes[0],
+            "peak_reserved_bytes": step.peaks_bytes[1],
         }
         for clock, times in (("cpu", step.cpu_ms), ("gpu", step.gpu_ms)):
             values |= {f"{name}_{clock}_ns": round(ms * 1e6) for name, ms in times.items()}
@@ -163,19 +216,15 @@ def _progress(steps: list[Step]) -> RankProgress:
     return RankProgress(len(steps), min(numbers), max(numbers), EPOCH_NS, max(step.end_ns for step in steps))
 
 
-def _drop_point(run_id: str, kind: str, count: int) -> tuple[object, ...]:
-    values: dict[str, object] = {
-        "run_id": run_id,
+def _drop_point(kind: str, count: int) -> dict[str, object]:
+    return {
         "metric": "stepmeter.dropped",
-        "unit": "{item}",
         "kind": "sum",
         "temporality": "cumulative",
         "is_monotonic": True,
         "time_ns": EPOCH_NS,
         "rank": 0,
-        "flags": 0,
         "int_value": count,
         "resource_id": "resource-0",
         "attributes": f'{{"kind": "{kind}"}}',
     }
-    return tuple(values.get(name) for name in schema.METRIC_POINTS.column_names)

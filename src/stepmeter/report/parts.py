@@ -117,14 +117,14 @@ def empty_table(columns: Sequence[str], *, color: bool, right: bool = True) -> T
     Args:
         columns: Their headings.
         color: Whether it is for a terminal.
-        right: Whether columns are numbers, all but `phase` and `where`.
+        right: Whether columns are numbers, all but `phase`, `reading` and `where`.
 
     Returns:
         The table.
     """
     rows = Table(box=box.SIMPLE_HEAD if color else None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in columns:
-        numbers = right and name not in {"phase", "where"}
+        numbers = right and name not in {"phase", "reading", "where"}
         rows.add_column(name, justify="right" if numbers else "left", no_wrap=True, overflow="crop")
     return rows
 

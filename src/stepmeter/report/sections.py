@@ -32,8 +32,8 @@ def step_time_section(window: StepTimeWindow, issues: Sequence[Issue], card: str
     """
     ranks = {str(rank): _row(window, rank) for rank in window.expected_ranks}
     return {
-        "metadata": _metadata(window, METRICS),
-        **_findings(issues),
+        "metadata": metadata(window, METRICS),
+        **findings(issues),
         "global": {
             "index_by": "global_rank",
             "window": _window(window),
@@ -60,9 +60,9 @@ def empty_section(window: StepTimeWindow, issue: Issue, index_by: str, card: str
         The section, of the same outer shape as the others.
     """
     return {
-        "metadata": _metadata(window, ()),
-        **_findings((issue,)),
-        "global": {"index_by": index_by, "window": _no_window(), "average": {}, "median": {}, "worst": {}},
+        "metadata": metadata(window, ()),
+        **findings((issue,)),
+        "global": {"index_by": index_by, "window": no_window(), "average": {}, "median": {}, "worst": {}},
         "groups": {"by": index_by, "rows": {}},
         "units": {},
         "card": card,
@@ -124,12 +124,22 @@ def observed_gpus(window: StepTimeWindow) -> int:
     return len({identity.hw_id for identity in window.identities.values() if identity.hw_id})
 
 
-def _findings(issues: Sequence[Issue]) -> Json:
+def findings(issues: Sequence[Issue]) -> Json:
+    """Project a section's findings, the first of which is its diagnosis."""
     projected = [issue_json(issue) for issue in issues]
     return {"diagnosis": projected[0], "issues": projected}
 
 
-def _metadata(window: StepTimeWindow, metric_names: Sequence[str]) -> Json:
+def metadata(window: StepTimeWindow, metric_names: Sequence[str]) -> Json:
+    """Project what is known about the run.
+
+    Args:
+        window: The window of step time.
+        metric_names: The section's metrics; without any it has no data.
+
+    Returns:
+        The metadata of a section.
+    """
     coverage = window.coverage
     has_data = bool(metric_names) and bool(window.steps)
     return {
@@ -173,7 +183,8 @@ def _window(window: StepTimeWindow) -> Json:
     }
 
 
-def _no_window() -> Json:
+def no_window() -> Json:
+    """The window of a section whose rows are no steps; every key is there."""
     return {
         "kind": None,
         "alignment": "none",

@@ -9,31 +9,23 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from stepmeter.analysis.diagnosis.model import Issue
-from stepmeter.analysis.diagnosis.primary import primary_diagnosis
-from stepmeter.analysis.step_time.pipeline import StepTimePipeline, StepTimeRequest
+from stepmeter.analysis.diagnosis.model import Diagnosis, Issue
+from stepmeter.analysis.run import analyze_run
 from stepmeter.errors import StoreError
 from stepmeter.report import sections, text
+from stepmeter.report.readings import readings_section
 from stepmeter.store.reader import open_run
 
 if TYPE_CHECKING:
-    from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
+    from stepmeter.analysis.run import RunAnalysis
 
-SUMMARY_VERSION: Final = "1.0"
+SUMMARY_VERSION: Final = "1.1"
 """Moves with the keys and with the meaning of null; the golden file in tests/step_time holds both."""
 
 JSON_FILE: Final = "final_summary.json"
 TEXT_FILE: Final = "final_summary.txt"
 
 DEFAULT_WIDTH: Final = 100
-
-OTHER_SECTIONS: Final = (
-    ("system", "node_rank", "host and GPU readings"),
-    ("process", "global_rank", "process readings"),
-    ("step_memory", "global_rank", "peak memory of steps"),
-    ("energy", "global_rank", "energy readings"),
-)
-"""Sections without an analyzer: name, what their rows are numbered by, and what they would need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +35,13 @@ class Summary:
     Attributes:
         run: The run directory.
         title: The run as a person knows it.
-        analysis: The step-time analysis.
+        analysis: All sections of its analysis.
         document: What `final_summary.json` holds.
     """
 
     run: Path
     title: str
-    analysis: StepTimeAnalysis
+    analysis: RunAnalysis
     document: dict[str, Any]
 
     def text(self, width: int = DEFAULT_WIDTH, *, color: bool = False) -> str:
@@ -84,24 +76,25 @@ def summarize(run: Path, generated_at: datetime | None = None) -> Summary:
         StoreError: The run can't be read.
     """
     with open_run(run) as reader:
-        analysis = StepTimePipeline().run(StepTimeRequest(reader.snapshot(), "summary"))
+        analysis = analyze_run(reader.snapshot())
         return build(run, reader.run_id, reader.run_name, analysis, generated_at or datetime.now(timezone.utc))
 
 
-def build(run: Path, run_id: str, run_name: str | None, analysis: StepTimeAnalysis, generated_at: datetime) -> Summary:
+def build(run: Path, run_id: str, run_name: str | None, analysis: RunAnalysis, generated_at: datetime) -> Summary:
     """Project an analysis; nothing is read or judged here.
 
     Args:
         run: The run directory.
         run_id: Identity of the run.
         run_name: Its name for people, or None.
-        analysis: The step-time analysis of the summary profile.
+        analysis: All sections of its analysis.
         generated_at: When the summary is made.
 
     Returns:
         The summary.
     """
-    window = analysis.window
+    step_time = analysis.step_time
+    window = step_time.window
     title = run_name or run_id
     document: dict[str, Any] = {
         "schema_version": SUMMARY_VERSION,
@@ -115,20 +108,22 @@ def build(run: Path, run_id: str, run_name: str | None, analysis: StepTimeAnalys
             "nodes_observed": sections.observed_nodes(window),
             "gpus_observed": sections.observed_gpus(window),
         },
-        "primary_diagnosis": sections.primary_json(primary_diagnosis(analysis.diagnosis)),
-    }
-    others = {
-        name: sections.empty_section(window, issue, index_by, text.issue_card(issue, DEFAULT_WIDTH))
-        for (name, issue), (_, index_by, _) in zip(_other_issues(analysis), OTHER_SECTIONS, strict=True)
+        "primary_diagnosis": sections.primary_json(analysis.primary),
     }
     document |= {
-        "system": others["system"],
-        "process": others["process"],
+        section.facts.name: readings_section(window, section, text.section_card(section, DEFAULT_WIDTH))
+        for section in (analysis.system, analysis.process)
+    }
+    document |= {
         "step_time": sections.step_time_section(
-            window, analysis.diagnosis.issues, text.step_time_card(analysis, DEFAULT_WIDTH)
+            window, step_time.diagnosis.issues, text.step_time_card(step_time, DEFAULT_WIDTH)
         ),
-        "step_memory": others["step_memory"],
-        "energy": others["energy"],
+        "step_memory": readings_section(
+            window, analysis.step_memory, text.section_card(analysis.step_memory, DEFAULT_WIDTH)
+        ),
+        "energy": sections.empty_section(
+            window, _no_energy(), "global_rank", text.issue_card(_no_energy(), DEFAULT_WIDTH)
+        ),
         "text": _text(title, analysis, DEFAULT_WIDTH, color=False),
     }
     return Summary(run, title, analysis, document)
@@ -170,34 +165,16 @@ def _replace(path: Path, content: str) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _text(title: str, analysis: StepTimeAnalysis, width: int, *, color: bool) -> str:
-    others = [(name.replace("_", " "), issue) for name, issue in _other_issues(analysis)]
-    return text.verdict_text(title, analysis, others, width=width, color=color)
+def _text(title: str, analysis: RunAnalysis, width: int, *, color: bool) -> str:
+    energy = ("energy", Diagnosis((_no_energy(),)))
+    return text.verdict_text(title, analysis, [energy], width=width, color=color)
 
 
-def _other_issues(analysis: StepTimeAnalysis) -> list[tuple[str, Issue]]:
-    without_gpu = bool(analysis.window.steps) and not sections.observed_gpus(analysis.window)
-    return [
-        (name, _no_gpu() if name == "step_memory" and without_gpu else _no_data(name, needs))
-        for name, _, needs in OTHER_SECTIONS
-    ]
-
-
-def _no_gpu() -> Issue:
-    return Issue(
-        kind="NO_GPU",
-        status="NO GPU",
-        severity="info",
-        summary="No rank worked on a GPU, so there is no device memory to judge.",
-        action="Nothing to do; device memory is judged where steps run on CUDA.",
-    )
-
-
-def _no_data(name: str, needs: str) -> Issue:
+def _no_energy() -> Issue:
     return Issue(
         kind="NO_DATA",
         status="NO DATA",
         severity="info",
-        summary=f"This version judges step time only; the section on {name.replace('_', ' ')} is empty.",
-        action=f"Look at the {needs} with `stepmeter sql`, where there are any.",
+        summary="This version does not judge energy; the section is empty.",
+        action="Look at the power readings with `stepmeter sql`, where there are any.",
     )

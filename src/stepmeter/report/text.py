@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from stepmeter.analysis.diagnosis.model import Issue
 from stepmeter.report.parts import (
     SEVERITY_STYLES,
     SEVERITY_WORDS,
@@ -16,6 +17,7 @@ from stepmeter.report.parts import (
     labelled,
     render_text,
 )
+from stepmeter.units import format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,34 +25,59 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from stepmeter.analysis.diagnosis.model import Issue
+    from stepmeter.analysis.diagnosis.model import Diagnosis
+    from stepmeter.analysis.run import RunAnalysis
+    from stepmeter.analysis.section import SectionAnalysis, SectionFacts
     from stepmeter.analysis.step_time.model import StepTimeWindow
     from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
 
 
 def verdict_text(
-    title: str, analysis: StepTimeAnalysis, others: Sequence[tuple[str, Issue]], *, width: int, color: bool
+    title: str, analysis: RunAnalysis, others: Sequence[tuple[str, Diagnosis]], *, width: int, color: bool
 ) -> str:
     """Write the verdict of a run.
 
     Args:
         title: The run as a person knows it.
-        analysis: The step-time analysis.
-        others: The other sections' names and findings.
+        analysis: All sections of its analysis.
+        others: Further sections' names and findings.
         width: Columns.
         color: Write for a terminal; otherwise plain ASCII without any escape.
 
     Returns:
         The text, ending in a newline.
     """
-    window, issues = analysis.window, analysis.diagnosis.issues
-    parts: list[RenderableType] = [*head(issues), Text(), Text(run_line(title, analysis)), Text()]
-    parts.append(_sections([("step time", issues[0]), *others], color=color))
+    window, issues = analysis.step_time.window, analysis.step_time.diagnosis.issues
+    sections = [
+        ("step time", analysis.step_time.diagnosis),
+        *((item.facts.name.replace("_", " "), item.diagnosis) for item in analysis.readings),
+        *others,
+    ]
+    parts: list[RenderableType] = [*_lead(analysis), Text(), Text(run_line(title, analysis.step_time)), Text()]
+    parts.append(_sections([(name, diagnosis.primary) for name, diagnosis in sections], color=color))
     if window.metrics:
         parts += [Text(), evidence_table(window, width=width, color=color)]
-    for issue in issues[1:]:
+    further = issues if analysis.primary.section == "system" else issues[1:]
+    health = [issue for _, diagnosis in sections[1:] for issue in diagnosis.issues if issue.severity != "info"]
+    for issue in (*further, *health):
         parts += [Text(), finding_line(issue), labelled("why", issue.summary), labelled("next", issue.action)]
     return render_text(parts, width=width, color=color)
+
+
+def section_card(analysis: SectionAnalysis, width: int) -> str:
+    """Write a section of readings alone, in plain ASCII.
+
+    Args:
+        analysis: The section's facts and findings.
+        width: Columns.
+
+    Returns:
+        The text, ending in a newline.
+    """
+    parts = head(analysis.diagnosis.issues)
+    if analysis.facts.rows:
+        parts += [Text(), _readings(analysis.facts)]
+    return render_text(parts, width=width, color=False)
 
 
 def step_time_card(analysis: StepTimeAnalysis, width: int) -> str:
@@ -100,6 +127,27 @@ def run_line(title: str, analysis: StepTimeAnalysis) -> str:
     ]
     details = ", ".join([f"{len(window.steps)} steps", ranks, f"{window.clock.upper()} clock", *attempts, *left_out])
     return f"run {title}: steps {window.steps[0]} to {window.steps[-1]} ({details})"
+
+
+def _lead(analysis: RunAnalysis) -> list[RenderableType]:
+    """The finding that sums the run up, where it is not the first one about step time."""
+    primary = analysis.primary
+    if primary.section != "system":
+        return head(analysis.step_time.diagnosis.issues)
+    return head([Issue(primary.kind, primary.status, primary.severity, primary.summary, primary.action)])
+
+
+def _readings(facts: SectionFacts) -> Table:
+    """The metrics that anybody measured, over ranks or nodes."""
+    rows = empty_table(("reading", "median", "worst", "where"), color=False)
+    place = "node" if facts.index_by == "node_rank" else "rank"
+    for metric in facts.metrics:
+        median, worst = facts.representative(metric.name), facts.worst(metric.name)
+        if median is not None and worst is not None:
+            words = metric.name.rsplit("_", 1)[0].replace("_", " ")
+            values = (format_quantity(value, metric.unit) for _, value in (median, worst))
+            rows.add_row(words, *values, f"{place} {worst[0]}" if len(facts.rows) > 1 else "")
+    return rows
 
 
 def _steps_not_on_all_ranks(window: StepTimeWindow) -> int:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
-
-from stepmeter.analysis.step_time.model import StepTimeWindow
+from typing import Generic, Literal, TypeVar
 
 Severity = Literal["info", "warn", "crit"]
 Evidence = Mapping[str, object]
@@ -81,21 +79,21 @@ class Diagnosis:
 
 
 Outcome = Issue | Abstention | None
-Check = Callable[[StepTimeWindow], Outcome]
+Facts = TypeVar("Facts")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Generic[Facts]):
     """One rule; its file's docstring is its documentation.
 
     Attributes:
         kinds: The kinds it can give.
-        check: Judges a window: a finding, an abstention, or None when there is nothing to say.
+        check: Judges facts: a finding, an abstention, or None when there is nothing to say.
         explanation: What the finding means and when it is given.
         thresholds: The numbers it goes by.
     """
 
     kinds: tuple[str, ...]
-    check: Check
+    check: Callable[[Facts], Outcome]
     explanation: str | None
     thresholds: Mapping[str, float] = field(default_factory=dict)

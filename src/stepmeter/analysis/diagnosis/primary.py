@@ -15,6 +15,7 @@ EvidenceType = Literal[
 ]
 
 INSUFFICIENT = frozenset({"NO_DATA", "WARMUP", "INCOMPLETE_DATA"})
+IDLE_KINDS = frozenset({"LOW_GPU_UTILIZATION", "MODERATE_GPU_UTILIZATION"})
 RANK_KINDS = frozenset({"SLOW_RANK", "RANK_SILENT", "BACKWARD_SKEW_HIDDEN"})
 
 
@@ -43,7 +44,7 @@ class PrimaryDiagnosis:
     evidence: Evidence = field(default_factory=dict)
 
 
-def primary_diagnosis(step_time: Diagnosis) -> PrimaryDiagnosis:
+def primary_diagnosis(step_time: Diagnosis, system: Diagnosis | None = None) -> PrimaryDiagnosis:
     """Choose the finding that sums a run up.
 
     Findings about health (memory, temperature) stay in their sections: a hot device is no answer to where the time
@@ -51,11 +52,16 @@ def primary_diagnosis(step_time: Diagnosis) -> PrimaryDiagnosis:
 
     Args:
         step_time: The findings about step time.
+        system: The findings about hosts and GPUs, whose utilization tells that something is missing where step time
+            is balanced.
 
     Returns:
-        The first of them, or a general one where they are balanced or insufficient.
+        The first finding about step time, or a general one where they are balanced or insufficient.
     """
     issue = step_time.primary
+    idle = next((item for item in system.issues if item.kind in IDLE_KINDS), None) if system else None
+    if issue.kind == "BALANCED" and idle is not None:
+        return _unexplained(idle)
     kind, status = _name(issue)
     return PrimaryDiagnosis(
         kind=kind,
@@ -66,6 +72,22 @@ def primary_diagnosis(step_time: Diagnosis) -> PrimaryDiagnosis:
         action=issue.action,
         evidence_type=_evidence_type(issue),
         evidence=issue.evidence,
+    )
+
+
+def _unexplained(idle: Issue) -> PrimaryDiagnosis:
+    return PrimaryDiagnosis(
+        kind="LOW_GPU_UTILIZATION_UNEXPLAINED",
+        status="LOW GPU UTILIZATION, UNEXPLAINED",
+        severity="info",
+        section="system",
+        summary=f"{idle.summary} No phase of the step and no rank explains it.",
+        action=(
+            "Look inside the step with torch.profiler: kernels too short to fill the device, waits for the host, work "
+            "between steps that no phase covers."
+        ),
+        evidence_type="utilization_fallback",
+        evidence=idle.evidence,
     )
 
 

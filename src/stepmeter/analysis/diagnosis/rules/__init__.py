@@ -26,11 +26,12 @@ from stepmeter.analysis.diagnosis.rules import (
 
 if TYPE_CHECKING:
     from stepmeter.analysis.diagnosis.model import Rule
+    from stepmeter.analysis.step_time.model import StepTimeWindow
 
-GATES: tuple[Rule, ...] = (no_data.RULE, warmup.RULE)
+GATES: tuple[Rule[StepTimeWindow], ...] = (no_data.RULE, warmup.RULE)
 """Too little to judge: the first that applies is the only finding."""
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Rule[StepTimeWindow], ...] = (
     incomplete_record.RULE,
     rank_silent.RULE,
     straggler.RULE,
@@ -46,5 +47,5 @@ RULES: tuple[Rule, ...] = (
     hidden_skew.RULE,
 )
 
-CONCLUSIONS: tuple[Rule, ...] = (incomplete_data.RULE, balanced.RULE)
+CONCLUSIONS: tuple[Rule[StepTimeWindow], ...] = (incomplete_data.RULE, balanced.RULE)
 """What is left when no rule found anything."""

@@ -39,4 +39,4 @@ def issue(window: StepTimeWindow) -> Issue:
     )
 
 
-RULE = Rule(("BALANCED",), lambda _: None, __doc__)
+RULE: Rule[StepTimeWindow] = Rule(("BALANCED",), lambda _: None, __doc__)

@@ -45,4 +45,4 @@ def issue(window: StepTimeWindow, signals: Sequence[str]) -> Issue:
     )
 
 
-RULE = Rule(("INCOMPLETE_DATA",), lambda _: None, __doc__)
+RULE: Rule[StepTimeWindow] = Rule(("INCOMPLETE_DATA",), lambda _: None, __doc__)

@@ -1,0 +1,1 @@
+"""Peak memory of steps: facts and findings."""

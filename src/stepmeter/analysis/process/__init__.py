@@ -1,0 +1,1 @@
+"""Training processes: facts and findings."""

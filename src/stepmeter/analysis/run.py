@@ -1,0 +1,68 @@
+"""A run, all sections of it, from one snapshot of its store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepmeter.analysis import readings
+from stepmeter.analysis.diagnosis.primary import primary_diagnosis
+from stepmeter.analysis.memory.analysis import analyze_step_memory
+from stepmeter.analysis.process.analysis import analyze_processes
+from stepmeter.analysis.step_time.pipeline import StepTimePipeline, StepTimeRequest
+from stepmeter.analysis.system.analysis import analyze_system
+
+if TYPE_CHECKING:
+    from stepmeter.analysis.diagnosis.primary import PrimaryDiagnosis
+    from stepmeter.analysis.section import SectionAnalysis
+    from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
+    from stepmeter.store.reader import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class RunAnalysis:
+    """All that was found out about a run.
+
+    Attributes:
+        step_time: Where the steps' time went.
+        system: Hosts and their GPUs.
+        process: Training processes.
+        step_memory: Peak memory of steps.
+        primary: The one finding about performance that sums the run up.
+    """
+
+    step_time: StepTimeAnalysis
+    system: SectionAnalysis
+    process: SectionAnalysis
+    step_memory: SectionAnalysis
+    primary: PrimaryDiagnosis
+
+    @property
+    def readings(self) -> tuple[SectionAnalysis, ...]:
+        """The sections beside step time, in the order of the summary."""
+        return (self.system, self.process, self.step_memory)
+
+
+def analyze_run(source: Snapshot) -> RunAnalysis:
+    """Analyze a run, which may still be going on.
+
+    Args:
+        source: One snapshot of its store.
+
+    Returns:
+        All sections; those without data say so.
+
+    Raises:
+        StoreError: The run can't be read.
+    """
+    step_time = StepTimePipeline().run(StepTimeRequest(source, "summary"))
+    read = readings.load(source, step_time.snapshot)
+    memory = analyze_step_memory(source, step_time.window, step_time.snapshot.cursor.attempt)
+    system = analyze_system(read, has_gpu=memory.facts.has_gpu)
+    return RunAnalysis(
+        step_time=step_time,
+        system=system,
+        process=analyze_processes(read, step_time.snapshot.identities, memory.facts),
+        step_memory=memory,
+        primary=primary_diagnosis(step_time.diagnosis, system.diagnosis),
+    )
