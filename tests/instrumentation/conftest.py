@@ -5,9 +5,20 @@ from __future__ import annotations
 import gc
 
 import pytest
+import torch
 
 from stepmeter.capture.step import Recorder
 from stepmeter.instrumentation.instrumentor import install, uninstall
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_objects():
+    """Takes torch's own million objects out of the garbage collector's sight, through which roots are looked for."""
+    torch._dynamo.reset()  # imports dynamo
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

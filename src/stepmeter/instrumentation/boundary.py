@@ -48,12 +48,14 @@ class Boundaries(Closing):
     # ── input ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fetch_begins(self, loader: int, start_ns: int, no_grad: bool) -> None:
-        """A loader, named by its id, is asked for a batch."""
+        """A loader, named by its number, is asked for a batch."""
         if self._optimizers:
             self._optimizers.clear()  # an optimizer that raised left its entry; no optimizer fetches
         undecided = self._undecided
         if undecided.doubtful:
             self._settle()
+        if self.silent.unheard:
+            self.notice_updates()
         if self._cut is not None:
             batches = self._capture.batches
             if no_grad or not batches or loader in [batch[0] for batch in batches]:
@@ -165,11 +167,23 @@ class Boundaries(Closing):
         while open_:
             entry = open_.pop()
             if entry[0] is optimizer:
+                if self.silent.unheard:
+                    self.silent.heard(optimizer)
                 if not open_:
                     pending = None if entry[3] is None or self.timer is None else self.timer.pair(entry[3])
                     self._capture.regions.append((_OPTIMIZER, entry[1], end_ns, pending))
                     self.updated(optimizer, end_ns)
                 return
+
+    def notice_updates(self) -> None:
+        """A fetch or a forward begins: have parameters changed since the last backward?"""
+        changed = self.silent.changed()
+        regions = self._capture.regions
+        if regions and regions[-1][0] == BACKWARD_INDEX:
+            end_ns = regions[-1][2]
+            for optimizer in changed:
+                self.update_begins(optimizer)
+                self.updated(optimizer, end_ns)
 
     def update_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step, or a scaler to decide on it: a repeat ends the step before."""

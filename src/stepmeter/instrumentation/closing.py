@@ -10,6 +10,7 @@ from stepmeter.capture.step import Recorder, StepCapture
 from stepmeter.conventions.phases import BACKWARD, FORWARD, PHASES
 from stepmeter.instrumentation.cuda import DeviceTimer
 from stepmeter.instrumentation.memory import PeakMemory
+from stepmeter.instrumentation.silent import SilentUpdates
 from stepmeter.instrumentation.undecided import Undecided
 
 FORWARD_INDEX: Final = PHASES.index(FORWARD)
@@ -33,6 +34,7 @@ class Closing:
         in_backward: Whether an outermost backward runs.
         timer: The device's clock; None where training is on the CPU.
         memory: The device's peaks; None likewise.
+        silent: Updates of which no hook tells.
         stale: Whether roots are to be looked for at the next fetch.
         watching: Whether `on_close` is wanted for each step, since the roots are not settled.
         before_fetch: Called before a fetch when stale, in nobody's time.
@@ -57,6 +59,7 @@ class Closing:
         "on_close",
         "owner",
         "recorder",
+        "silent",
         "stale",
         "strict",
         "timer",
@@ -67,6 +70,7 @@ class Closing:
         self.recorder = recorder
         self.owner = get_ident()
         self.explicit = False
+        self.silent = SilentUpdates()
         self.stale = True
         self.watching = False
         self.timer: DeviceTimer | None = None

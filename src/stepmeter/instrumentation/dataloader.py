@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from threading import get_ident
 from typing import Any
 
@@ -14,9 +15,10 @@ from stepmeter.capture.clock import monotonic_ns
 from stepmeter.instrumentation.batch import sizes_of
 from stepmeter.instrumentation.boundary import Boundaries
 from stepmeter.instrumentation.patch import Patch
+from stepmeter.instrumentation.undecided import new_loader
 
 MADE = "_stepmeter_made"
-"""Attribute of an iterator: (identity of its loader, ns that making it took and no fetch has been charged with)."""
+"""Attribute of an iterator: (number of its loader, ns that making it took and no fetch has been charged with)."""
 
 
 def patches(boundaries: Boundaries) -> list[Patch]:
@@ -35,6 +37,8 @@ def patches(boundaries: Boundaries) -> list[Patch]:
 
 
 def _timed_iter(boundaries: Boundaries, original: Any) -> Any:
+    numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:  # noqa: N807 - it takes that method's place
         if get_ident() != boundaries.owner:
@@ -42,7 +46,10 @@ def _timed_iter(boundaries: Boundaries, original: Any) -> Any:
         start_ns = monotonic_ns()
         iterator = original(self)
         try:
-            setattr(iterator, MADE, (id(self), monotonic_ns() - start_ns))
+            number = numbers.get(self)
+            if number is None:
+                number = numbers[self] = new_loader()
+            setattr(iterator, MADE, (number, monotonic_ns() - start_ns))
         except Exception as error:
             boundaries.fault("iter", error)
         return iterator
@@ -69,7 +76,10 @@ def timed_next(boundaries: Boundaries, original: Any) -> Any:
         start_ns, loader, no_grad = monotonic_ns(), 0, False
         try:
             attributes = self.__dict__
-            loader, making_ns = attributes.get(MADE) or (id(self), 0)
+            made = attributes.get(MADE)
+            if made is None:  # it was made before us
+                made = attributes[MADE] = (new_loader(), 0)
+            loader, making_ns = made
             if making_ns:
                 attributes[MADE] = (loader, 0)
                 start_ns -= making_ns

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.step import StepCapture, end_step
 from stepmeter.instrumentation.instrumentor import Installation, installed
+from stepmeter.instrumentation.undecided import new_loader
 
 Item = TypeVar("Item")
 
@@ -86,11 +87,12 @@ class WrappedLoader(Generic[Item]):
 
     def __init__(self, iterable: Iterable[Item]) -> None:
         self._iterable = iterable
+        self._number = new_loader()
 
     def __iter__(self) -> Iterator[Item]:
         start_ns = monotonic_ns()
         iterator = iter(self._iterable)
-        return _Fetches(iterator, id(self._iterable), monotonic_ns() - start_ns)
+        return _Fetches(iterator, self._number, monotonic_ns() - start_ns)
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type] # raises what the program's own iterable raises

@@ -55,6 +55,8 @@ class ForwardSlot:
             if get_ident() != boundaries.owner and not boundaries.takes_over():
                 return call(*args, **kwargs)
             boundaries.in_forward = True
+            if boundaries.silent.unheard:
+                boundaries.notice_updates()
             if timer is not None:
                 boundaries.forward_begins(grad)
                 mark = timer.mark()

@@ -53,7 +53,7 @@ class Installation:
             *backward.patches(boundaries),
             *optimizer.patches(boundaries, self.roots.parameters_added),
             *roots.patches(boundaries, self.roots),
-            CompileWatch(boundaries.warms_up),
+            CompileWatch(self._compiling),
         ]
         if measures_memory(os.environ):
             self.switches += memory.patches(lambda: boundaries.memory, recorder.fault)
@@ -79,6 +79,10 @@ class Installation:
     def _closing(self, missed_forward: bool) -> None:
         self.roots.step_closed(missed_forward)
         self._identity.step_closed()
+
+    def _compiling(self) -> None:
+        self.boundaries.warms_up()
+        self.boundaries.silent.listen(self.roots.optimizers())
 
     def _train_on(self, device: Any) -> None:
         """Training runs on a device: time it there, measure its memory, see what is copied to it."""

@@ -8,6 +8,7 @@ from threading import get_ident
 from typing import Any
 from weakref import ref
 
+import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -60,6 +61,8 @@ class Hooks:
         self._handles.clear()
 
     def _before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         if get_ident() == self._boundaries.owner:
             try:
                 self._boundaries.optimizer_begins(ref(optimizer))
@@ -67,6 +70,8 @@ class Hooks:
                 self._boundaries.fault("optimizer", error)
 
     def _after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         if get_ident() == self._boundaries.owner:
             try:
                 self._boundaries.optimizer_ended(ref(optimizer))

@@ -61,6 +61,14 @@ class Roots:
         self._watched_steps: int | None = None
         self.on_scan: Any = None
 
+    def optimizers(self) -> list[Optimizer]:
+        """The optimizers that were alive when last looked.
+
+        Returns:
+            Those of them that are alive now.
+        """
+        return list(self._optimizers)
+
     def parameters_added(self, made: bool) -> None:
         """An optimizer got parameters.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
@@ -11,6 +12,9 @@ from stepmeter.conventions.phases import H2D, INPUT_WAIT, PHASES
 
 _LIMIT: Final = 1024
 """What may wait for a forward; a program that only reads a loader would fill memory otherwise."""
+
+new_loader: Final = itertools.count(1).__next__
+"""Numbers a loader; an id would be another loader's once a program keeps the iterator only."""
 
 Waiting = tuple[int, int, int, Any, Batch | None, bool]
 """(phase index, start, end, device pair, batch or None for a copy, whether gradients were off)."""
