@@ -25,8 +25,12 @@ demo: $(STAMP) ## train a small CNN under stepmeter and print the verdict
 	@$(BIN)/stepmeter run --name demo -- $(BIN)/python examples/train_digits.py --epochs 3 --slow-loader 20
 
 .PHONY: test
-test: $(STAMP) ## run all tests
-	@$(BIN)/python -m pytest
+test: $(STAMP) ## run all tests but those of minutes
+	@$(BIN)/python -m pytest -n auto --dist loadscope -m "not slow"
+
+.PHONY: test-slow
+test-slow: $(STAMP) ## run the soak and interop tests that take minutes
+	@$(BIN)/python -m pytest -m slow --timeout 1200
 
 .PHONY: check
 check: $(STAMP) ## format, lint, types, import contracts, schema golden, docs
