@@ -88,7 +88,54 @@ GPU_UTILIZATION: Final = Metric(
 GPU_MEMORY_USAGE: Final = Metric("hw.gpu.memory.usage", "gauge", "By", "Memory of the device in use.", _GPU)
 GPU_MEMORY_LIMIT: Final = Metric("hw.gpu.memory.limit", "gauge", "By", "Memory of the device.", _GPU)
 HW_TEMPERATURE: Final = Metric("hw.temperature", "gauge", "Cel", "Temperature of the device.", _GPU)
-HW_POWER: Final = Metric("hw.power", "gauge", "W", "Power of the device as NVML reports it.", _GPU)
+HW_POWER: Final = Metric(
+    "hw.power",
+    "gauge",
+    "W",
+    "Power of the device as NVML reports it; `kind` says over which window: instant, average, or none as documented "
+    "for the product.",
+    (*_GPU, "kind"),
+)
+HW_ENERGY: Final = Metric(
+    "hw.energy", "counter", "J", "Energy counter of the device, at the moments when it was seen to move.", _GPU
+)
+ENERGY_TICK_GAP: Final = Metric(
+    "stepmeter.energy.tick_gap",
+    "gauge",
+    "s",
+    "At the times of hw.energy: the counter moved at most so long before.",
+    _GPU,
+)
+ENERGY_FAULTS: Final = Metric(
+    "hw.errors", "counter", "{error}", "Energy and power queries that failed; `kind` is the reason.", (*_GPU, "kind")
+)
+
+_ENGINE = ("rank", "run", "engine", "model")
+INFERENCE_PROMPT_TOKENS: Final = Metric(
+    "stepmeter.inference.prompt_tokens", "counter", "{token}", "Prompt tokens that the server took in.", _ENGINE
+)
+INFERENCE_GENERATION_TOKENS: Final = Metric(
+    "stepmeter.inference.generation_tokens", "counter", "{token}", "Tokens that the server generated.", _ENGINE
+)
+INFERENCE_CACHE_QUERIES: Final = Metric(
+    "stepmeter.inference.prefix_cache.queries", "counter", "{token}", "Tokens looked up in the prefix cache.", _ENGINE
+)
+INFERENCE_CACHE_HITS: Final = Metric(
+    "stepmeter.inference.prefix_cache.hits", "counter", "{token}", "Tokens found in the prefix cache.", _ENGINE
+)
+INFERENCE_PREFILL_TIME: Final = Metric(
+    "stepmeter.inference.prefill.time", "counter", "s", "Time that requests spent in prefill.", _ENGINE
+)
+INFERENCE_DECODE_TIME: Final = Metric(
+    "stepmeter.inference.decode.time", "counter", "s", "Time that requests spent in decode.", _ENGINE
+)
+INFERENCE_SCRAPE_FAILURES: Final = Metric(
+    "stepmeter.inference.scrape.failures",
+    "counter",
+    "{scrape}",
+    "Readings of the server's metrics that failed; `kind` is the reason.",
+    ("rank", "run", "engine", "kind"),
+)
 
 METRICS: Final = (
     STEPS,
@@ -110,6 +157,16 @@ METRICS: Final = (
     GPU_MEMORY_LIMIT,
     HW_TEMPERATURE,
     HW_POWER,
+    HW_ENERGY,
+    ENERGY_TICK_GAP,
+    ENERGY_FAULTS,
+    INFERENCE_PROMPT_TOKENS,
+    INFERENCE_GENERATION_TOKENS,
+    INFERENCE_CACHE_QUERIES,
+    INFERENCE_CACHE_HITS,
+    INFERENCE_PREFILL_TIME,
+    INFERENCE_DECODE_TIME,
+    INFERENCE_SCRAPE_FAILURES,
 )
 """Every metric of ours."""
 
