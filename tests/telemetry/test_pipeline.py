@@ -194,3 +194,15 @@ def test_exit_does_not_wait_for_a_device_that_hangs(backend):
     assert "stepmeter.traced.gpu_ns" not in only.attributes
     (dropped,) = metrics.latest("stepmeter.dropped")
     assert (dropped.attributes["kind"], dropped.value) == ("device times: not known at exit", 1)
+
+
+def test_snapshots_of_dropped_steps_do_not_pile_up(backend):
+    """Memory snapshots whose steps were dropped are forgotten, and those of later steps are not."""
+    recorder = Recorder(capacity=10)
+    pipeline = Pipeline(recorder, ANCHOR, Guard(), lambda: "completed", Channel())
+    pipeline._memory = {number: StepMemory(number, None, number, 0, Identity()) for number in range(1, 31)}
+    recorder.timing.put(step(25))
+    pipeline.start()
+    pipeline.close(time.monotonic() + 20)
+
+    assert list(pipeline._memory) == [26, 27, 28, 29, 30]

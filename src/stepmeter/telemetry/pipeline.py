@@ -166,6 +166,8 @@ class Pipeline:
             self._guard.lost("device pair: failed", device.lost_pairs)
         with self._guard.over("turning a step into telemetry"):
             outlet.add(self._emit(batch, device, self._memory.pop(batch.step, None), origin))
+            if len(self._memory) > self._recorder.memory.capacity:  # their steps were dropped
+                self._memory = {step: memory for step, memory in self._memory.items() if step > batch.step}
 
     def _emit(
         self, batch: StepTimeBatch, device: DeviceTimes | None, memory: StepMemory | None, origin: emit.Origin
