@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import duckdb
 import pytest
 from tests.support.step_time import RunBuilder
 
+from stepmeter.analysis import queries
 from stepmeter.analysis.queries import query
 from stepmeter.analysis.step_time.pipeline import StepTimePipeline, StepTimeRequest
 from stepmeter.analysis.step_time.source import PHASES
@@ -195,15 +197,39 @@ def test_a_run_without_steps_is_read(tmp_path):
     assert (analysis.snapshot.global_ranks, analysis.diagnosis.primary.kind) == ((), "NO_DATA")
 
 
-@pytest.mark.parametrize("name", ["step_progress", "step_rows", "step_tail", "dropped"])
-def test_every_column_of_a_query_is_documented(tmp_path, name):
+QUERIES = {
+    "step_progress": 0,
+    "step_rows": 3,
+    "step_tail": 3,
+    "dropped": 0,
+    "step_memory": 3,
+    "gpu_limits": 0,
+    "system_readings": 4,
+    "gpu_readings": 4,
+    "process_readings": 4,
+}
+"""Every query, with the number of its parameters."""
+
+
+def test_every_query_is_listed():
+    """The files and the list below are the same."""
+    assert {path.stem for path in Path(queries.__file__).parent.glob("sql/*.sql")} == set(QUERIES)
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory):
+    run = RunBuilder().write(tmp_path_factory.mktemp("runs"))
+    segments.complete_run(run)
+    with duckdb.connect(str(run / "run.duckdb"), read_only=True) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_column_of_a_query_is_documented(catalog, name):
     """Each column that a query gives has a line in its header."""
     text = query(name)
     documented = {line.split()[1] for line in text.splitlines() if line.startswith("--   ")}
-    run = RunBuilder().write(tmp_path)
-    parameters = [0, 0, 0] if name in {"step_rows", "step_tail"} else []
-    with duckdb.connect(str(run / "run.duckdb"), read_only=True) as connection:
-        columns = [column for column, *_ in connection.execute(f"DESCRIBE {text}", parameters).fetchall()]
+    columns = [column for column, *_ in catalog.execute(f"DESCRIBE {text}", [0] * QUERIES[name]).fetchall()]
 
     general = [re.sub(rf"^({'|'.join(PHASES)})_", "<phase>_", column) for column in columns]
     assert set(general) <= documented

@@ -36,7 +36,7 @@ NARROW = 70
 SEVERITY_WORDS: dict[Severity, str] = {"info": "info", "warn": "warning", "crit": "critical"}
 SEVERITY_STYLES: dict[Severity, str] = {"info": "green", "warn": "yellow", "crit": "red"}
 
-_TO_ASCII = str.maketrans({"µ": "u", "…": "...", "–": "-", "·": "-", "×": "x"})  # noqa: RUF001  what units write
+_TO_ASCII = str.maketrans({"µ": "u", "…": "...", "–": "-", "·": "-", "×": "x", "±": "+-"})  # noqa: RUF001  what units write
 
 
 def head(issues: Sequence[Issue]) -> list[RenderableType]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepmeter.analysis.section import SectionRow
-from stepmeter.report.sections import Json, findings, finite, metadata, no_window
+from stepmeter.report.sections import Json, findings, finite, metadata, no_statistics, no_window
 
 if TYPE_CHECKING:
     from stepmeter.analysis.section import SectionAnalysis, SectionFacts
@@ -34,6 +34,7 @@ def readings_section(window: StepTimeWindow, analysis: SectionAnalysis, card: st
             "average": {name: finite(facts.average(name)) for name in names},
             "median": {name: _indexed(facts.representative(name)) for name in names},
             "worst": {name: _indexed(facts.worst(name)) for name in names},
+            **no_statistics(names),
         },
         "groups": {"by": facts.index_by, "rows": _rows(window, facts, names)},
         "units": {metric.name: metric.unit for metric in facts.metrics},

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from stepmeter.analysis.step_time.model import METRICS, StepTimeValues
+from stepmeter.analysis.step_time.model import METRICS, SHARE_COMPONENTS, StepTimeValues
 from stepmeter.analysis.step_time.source import RankIdentity
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ def step_time_section(window: StepTimeWindow, issues: Sequence[Issue], card: str
             "average": {name: _statistic(window, name, "average_ms") for name in METRICS},
             "median": {name: _indexed(window, name, "representative") for name in METRICS},
             "worst": {name: _indexed(window, name, "worst") for name in METRICS},
+            "interval": {
+                name: {"low": _statistic(window, name, "low_ms"), "high": _statistic(window, name, "high_ms")}
+                for name in METRICS
+            },
+            "share": {name: _share(window, name) for name in SHARE_COMPONENTS},
         },
         "groups": {"by": "global_rank", "rows": ranks},
         "units": dict.fromkeys(METRICS, "ms"),
@@ -62,7 +67,14 @@ def empty_section(window: StepTimeWindow, issue: Issue, index_by: str, card: str
     return {
         "metadata": metadata(window, ()),
         **findings((issue,)),
-        "global": {"index_by": index_by, "window": no_window(), "average": {}, "median": {}, "worst": {}},
+        "global": {
+            "index_by": index_by,
+            "window": no_window(),
+            "average": {},
+            "median": {},
+            "worst": {},
+            **no_statistics(()),
+        },
         "groups": {"by": index_by, "rows": {}},
         "units": {},
         "card": card,
@@ -183,6 +195,11 @@ def _window(window: StepTimeWindow) -> Json:
     }
 
 
+def no_statistics(names: Sequence[str]) -> Json:
+    """The intervals and shares of a section that has none; every key is there."""
+    return {"interval": {name: {"low": None, "high": None} for name in names}, "share": {}}
+
+
 def no_window() -> Json:
     """The window of a section whose rows are no steps; every key is there."""
     return {
@@ -209,6 +226,12 @@ def _indexed(window: StepTimeWindow, name: str, which: str) -> Json:
         "value": _statistic(window, name, f"{which}_ms"),
         "idx": None if metric is None else getattr(metric, f"{which}_rank"),
     }
+
+
+def _share(window: StepTimeWindow, name: str) -> Json:
+    share = window.shares.get(name)
+    fields = ("mean", "typical", "low", "high")
+    return {field: None if share is None else finite(getattr(share, field)) for field in fields}
 
 
 def _row(window: StepTimeWindow, rank: int) -> Json:

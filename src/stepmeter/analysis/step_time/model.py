@@ -85,6 +85,8 @@ class StepTimeMetric:
         ranks: Ranks that measured it, ascending.
         average_ms: Mean over ranks.
         median_ms: Mathematical median over ranks.
+        low_ms: Lower end of the 95 % interval of `median_ms` over steps.
+        high_ms: Upper end of that interval.
         representative_rank: The real rank nearest the median, then of lower value, then of lower id.
         representative_ms: That rank's value.
         worst_rank: The rank with the largest value, the lower id on a tie.
@@ -98,6 +100,8 @@ class StepTimeMetric:
     ranks: tuple[int, ...]
     average_ms: float
     median_ms: float
+    low_ms: float
+    high_ms: float
     representative_rank: int
     representative_ms: float
     worst_rank: int

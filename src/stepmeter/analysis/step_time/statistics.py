@@ -16,13 +16,8 @@ from stepmeter.analysis.step_time.model import (
     StepTimeShare,
     StepTimeValues,
 )
+from stepmeter.analysis.step_time.resampling import interval, resampling
 from stepmeter.analysis.step_time.source import TRACED
-
-BOOTSTRAP_SAMPLES = 200
-BOOTSTRAP_SEED = 20_260_101
-"""The interval of a share must not change from one reading of a run to the next."""
-
-INTERVAL_PERCENTILES = (2.5, 97.5)
 
 Series = npt.NDArray[np.float64]
 
@@ -105,12 +100,12 @@ def rank_metrics(ranks: Sequence[StepTimeRankFacts]) -> dict[str, StepTimeMetric
     """Statistics of each metric over the ranks that measured it.
 
     Args:
-        ranks: The participating ranks, ascending.
+        ranks: The participating ranks, ascending, all with the same steps.
 
     Returns:
         One entry for each metric that any rank measured.
     """
-    metrics = {}
+    metrics: dict[str, StepTimeMetric] = {}
     for name in METRICS:
         values = {facts.global_rank: value for facts in ranks if (value := facts.average.get(name)) is not None}
         if values:
@@ -123,11 +118,14 @@ def _metric(name: str, values: Mapping[int, float], table: Series) -> StepTimeMe
     median = float(np.median(list(values.values())))
     representative = min(values, key=lambda rank: (abs(values[rank] - median), values[rank], rank))
     worst = min(values, key=lambda rank: (-values[rank], rank))
+    low_ms, high_ms = interval(resampling(table.shape[1]).means(table))
     return StepTimeMetric(
         name=name,
         ranks=tuple(values),
         average_ms=float(np.mean(list(values.values()))),
         median_ms=median,
+        low_ms=low_ms,
+        high_ms=high_ms,
         representative_rank=representative,
         representative_ms=values[representative],
         worst_rank=worst,
@@ -148,45 +146,29 @@ def window_shares(ranks: Sequence[StepTimeRankFacts]) -> dict[str, StepTimeShare
     """Share of each component in step time, as medians over the ranks that have both.
 
     Args:
-        ranks: The participating ranks.
+        ranks: The participating ranks, all with the same steps.
 
     Returns:
-        One entry for each component that any rank with a positive step time measured. The interval is a seeded
-        circular block bootstrap over steps; blocks keep neighbouring steps together since they resemble each other.
-
-    Source: Politis and Romano, "A circular block-resampling procedure for stationary data", 1992.
+        One entry for each component that any rank with a positive step time measured.
     """
+    having = [facts for facts in ranks if facts.shares]
+    if not having:
+        return {}
+    draws = resampling(len(having[0].series[_STEP_TIME]))
+    wholes = draws.means([facts.series[_STEP_TIME] for facts in having])
     shares = {}
     for name in SHARE_COMPONENTS:
-        having = [facts for facts in ranks if name in facts.shares]
-        if having:
-            low, high = _interval(having, name)
+        measured = np.array([name in facts.shares for facts in having])
+        if measured.any():
+            some = [facts for facts in having if name in facts.shares]
+            parts = draws.means([facts.series[name] for facts in some])
+            low, high = interval(
+                np.divide(parts, wholes[measured], out=np.zeros_like(parts), where=wholes[measured] > 0)
+            )
             shares[name] = StepTimeShare(
-                mean=float(np.median([facts.shares[name] for facts in having])),
-                typical=float(np.median([facts.typical_shares[name] for facts in having])),
+                mean=float(np.median([facts.shares[name] for facts in some])),
+                typical=float(np.median([facts.typical_shares[name] for facts in some])),
                 low=low,
                 high=high,
             )
     return shares
-
-
-def _interval(ranks: Sequence[StepTimeRankFacts], name: str) -> tuple[float, float]:
-    component = np.array([facts.series[name] for facts in ranks])
-    step_time = np.array([facts.series[_STEP_TIME] for facts in ranks])
-    n_steps = component.shape[1]
-    block = max(1, round(n_steps ** (1 / 3)))
-    generator = np.random.default_rng(BOOTSTRAP_SEED)
-    starts = generator.integers(0, n_steps, size=(BOOTSTRAP_SAMPLES, -(-n_steps // block)))
-    totals = _block_sums(component, block)[:, starts].sum(axis=2)
-    wholes = _block_sums(step_time, block)[:, starts].sum(axis=2)
-    ratios = np.divide(totals, wholes, out=np.zeros_like(totals), where=wholes > 0)
-    low, high = np.percentile(np.median(ratios, axis=0), INTERVAL_PERCENTILES)
-    return float(low), float(high)
-
-
-def _block_sums(table: Series, block: int) -> Series:
-    """Sum of each circular run of `block` steps, by the step at which it starts."""
-    around = np.concatenate([table, table[:, : block - 1]], axis=1) if block > 1 else table
-    sums = np.cumsum(np.pad(around, ((0, 0), (1, 0))), axis=1)
-    differences: Series = sums[:, block:] - sums[:, :-block]
-    return differences

@@ -8,6 +8,7 @@ from tests.support.step_time import RunBuilder
 
 from stepmeter.commands import summary
 from stepmeter.errors import RunNotFoundError
+from stepmeter.store import segments
 
 
 def run_command(*words):
@@ -30,6 +31,7 @@ def test_it_prints_the_verdict(tmp_path, capsys):
 def test_it_prints_json_for_programs(tmp_path, capsys):
     """Standard output is one JSON document and nothing else."""
     run = RunBuilder().rank(0, range(1, 25), input_wait=60.0).write(tmp_path)
+    segments.complete_run(run)
 
     assert run_command(str(run / "run.duckdb"), "--json") == 0
     assert json.loads(capsys.readouterr().out)["primary_diagnosis"]["kind"] == "INPUT_BOUND"
