@@ -157,6 +157,20 @@ def test_recompilation_is_warm_up(recorder):
     assert [batch.warmup for batch in recorder.timing.drain()] == [True, False, False, False, True, False]
 
 
+def test_dynamo_that_is_reset(recorder):
+    """A program that resets dynamo, which forgets its callbacks, has its later compilations marked all the same."""
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    run = net
+    for number, batch in enumerate(loader(7)):
+        if number == 2:
+            torch._dynamo.reset()
+        if number == 5:
+            run = torch.compile(net, backend="eager")
+        update(run, optimizer, batch)
+    assert [batch.warmup for batch in recorder.timing.drain()] == [True, *[False] * 4, True, False]
+
+
 def test_uninstall_leaves_dynamo():
     """After uninstall nothing of ours is told of compilations."""
     from torch._dynamo.callback import callback_handler

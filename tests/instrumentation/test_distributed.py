@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from tests.support.training import loader, model, seen, update
 from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from stepmeter.capture.identity import Identity
 from stepmeter.capture.step import Recorder
-from stepmeter.instrumentation.distributed import LateIdentity
+from stepmeter.instrumentation.distributed import LateIdentity, hw_id
 
 STEP = {"input_wait": 1, "forward": 1, "backward": 1, "optimizer": 1}
 
@@ -52,3 +56,56 @@ def test_unknown_strategy_stays_unknown():
     recorder = Recorder(Identity(rank=1, world_size=2))
     LateIdentity(recorder).scanned([model()])
     assert recorder.identity == Identity(rank=1, world_size=2)
+
+
+def test_fsdp(recorder, group):
+    """A model that `fully_shard` has changed in place is a root of strategy fsdp."""
+    mesh = init_device_mesh("cpu", (1,))
+    net = model()
+    for layer in (net[0], net[2], net):
+        fully_shard(layer, mesh=mesh)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for batch in loader(3):
+        update(net, optimizer, batch)
+    batches = recorder.timing.drain()
+    assert {batch.identity.strategy for batch in batches} == {"fsdp"}
+    assert [len(batch.regions) for batch in batches] == [4] * 3
+
+
+def test_group_that_comes_up_late(recorder):
+    """A process group that comes up after the first steps is taken notice of."""
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for number, batch in enumerate(loader(9)):
+        if number == 2:
+            distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+            recorder.identity = dataclasses.replace(recorder.identity, rank=5)
+        update(net, optimizer, batch)
+    distributed.destroy_process_group()
+    assert [batch.identity.rank for batch in recorder.timing.drain()] == [0, 0, 5, 0, 0, 0, 0, 0, 0]
+
+
+class Properties:
+    uuid = "3f2c0c5e-0000-0000-0000-000000000001"
+
+
+def test_device_is_named_as_nvml_does(monkeypatch):
+    """The GPU of a model is named by its UUID with NVML's prefix; a model on the CPU has none."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: Properties)
+    assert hw_id(torch.device("cuda")) == f"GPU-{Properties.uuid}"
+    assert hw_id(torch.device("cuda:0")) == f"GPU-{Properties.uuid}"
+    assert hw_id(torch.device("cpu")) is None
+
+
+def test_device_is_told_once():
+    """The device of a model is told when it is found, and once; a model on the CPU has none to tell."""
+    told = []
+    identity = LateIdentity(Recorder())
+    identity.on_device = told.append
+    identity.scanned([model()])
+    net = model().to("meta")
+    identity.scanned(net.modules())
+    identity.scanned(net.modules())
+    assert told == [torch.device("meta")]

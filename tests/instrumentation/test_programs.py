@@ -139,7 +139,7 @@ def test_evaluation_between_fetch_and_use(recorder):
 
 
 def test_two_trainings(recorder):
-    """A second training in one process, with other objects, continues the count and is found anew."""
+    """A second training in one process continues the count, is found anew and warms up anew."""
 
     def training(batches):
         net = model()
@@ -151,8 +151,9 @@ def test_two_trainings(recorder):
     training(3)
     gc.collect()
     training(2)
-    assert recorder.steps == 10
-    assert seen(recorder) == [STEP] * 10
+    batches = recorder.timing.drain()
+    assert [batch.step for batch in batches] == list(range(1, 11))
+    assert [batch.warmup for batch in batches] == [True, *[False] * 5, True, *[False] * 3]
 
 
 def test_fine_tuning_adds_parameters(recorder):

@@ -59,6 +59,11 @@ class CompileWatch:
 
         wrapt.register_post_import_hook(self._imported, _CALLBACKS)
 
+    def renew(self) -> None:
+        """Register again if the program has reset dynamo, which forgets all callbacks."""
+        if self._handler is not None and self._begins not in self._handler.start_callbacks:
+            self._handler.register_start_callback(self._begins)
+
     def off(self) -> None:
         """Leave dynamo alone."""
         self._on = False
@@ -70,7 +75,7 @@ class CompileWatch:
         handler = getattr(dynamo, "callback_handler", None)
         if self._on and handler is not None and hasattr(handler, "register_start_callback"):
             self._handler = handler
-            handler.register_start_callback(self._begins)
+            self.renew()
 
     def _begins(self, *_: Any) -> None:
         if self._on:

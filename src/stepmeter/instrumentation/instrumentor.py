@@ -30,7 +30,7 @@ class Installation:
         timed_next: Makes a timed `__next__` for other iterators than torch's.
     """
 
-    __slots__ = ("_identity", "boundaries", "recorder", "roots", "switches", "timed_next")
+    __slots__ = ("_compilations", "_identity", "boundaries", "recorder", "roots", "switches", "timed_next")
 
     def __init__(self, recorder: Recorder, *, strict: bool) -> None:
         # torch is imported by now, and only now may these be
@@ -44,6 +44,7 @@ class Installation:
         self.roots = roots.Roots(boundaries)
         self.timed_next = functools.partial(dataloader.timed_next, boundaries)
         self._identity = LateIdentity(recorder)
+        self._compilations = CompileWatch(self._compiling)
         self._identity.on_device = self._train_on
         boundaries.on_close = self._closing
         boundaries.before_fetch = self.roots.scan
@@ -53,7 +54,7 @@ class Installation:
             *backward.patches(boundaries),
             *optimizer.patches(boundaries, self.roots.parameters_added),
             *roots.patches(boundaries, self.roots),
-            CompileWatch(self._compiling),
+            self._compilations,
         ]
         if measures_memory(os.environ):
             self.switches += memory.patches(lambda: boundaries.memory, recorder.fault)
@@ -79,10 +80,15 @@ class Installation:
     def _closing(self, missed_forward: bool) -> None:
         self.roots.step_closed(missed_forward)
         self._identity.step_closed()
+        self._compilations.renew()
 
     def _compiling(self) -> None:
-        self.boundaries.warms_up()
-        self.boundaries.silent.listen(self.roots.optimizers())
+        """Dynamo compiles something; what we raised here would reach the program."""
+        try:
+            self.boundaries.warms_up()
+            self.boundaries.silent.listen(self.roots.optimizers())
+        except Exception as error:
+            self.boundaries.fault("compile", error)
 
     def _train_on(self, device: Any) -> None:
         """Training runs on a device: time it there, measure its memory, see what is copied to it."""
@@ -97,7 +103,7 @@ class Installation:
         if measures_memory(os.environ):
             boundaries.memory = memory.of_device(device, hw_id(device))
         if first:
-            switches: list[_Switch] = [*transfer.patches(boundaries), *cuda.patches(timer, boundaries.warms_up)]
+            switches: list[_Switch] = [*transfer.patches(boundaries), *cuda.patches(timer, self._compiling)]
             _all_on(switches)
             self.switches += switches
 
