@@ -14,7 +14,10 @@ from stepmeter.errors import StepmeterError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = ("run", "collect", "summary", "watch", "compare", "sql", "doctor", "schema")
+COMMANDS = (
+    *("run", "collect", "summary", "watch", "compare", "diagnoses", "sql", "ingest"),
+    *("seal", "relink", "runs", "prune", "doctor", "schema"),
+)
 """The subcommands, in the order of the help; each is a module of `stepmeter.commands` with `SUMMARY`, `EXAMPLE`,
 `configure(parser)` and `execute(args) -> exit code`."""
 

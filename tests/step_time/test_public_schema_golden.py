@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from tests.step_time.golden_file import breaking
 from tests.step_time.scenarios import SCENARIOS
 
 from stepmeter.report.summary import SUMMARY_VERSION, summarize
@@ -58,13 +59,6 @@ def nulls_of(document):
             **{f"rank {rank}": row["metrics"][name] is None for rank, row in rows.items()},
         }
     return pattern
-
-
-def breaking(old, new):
-    """What a reader of the old document would trip over: keys that came or went, nulls that moved."""
-    keys = set(old["keys"]) ^ set(new["keys"])
-    scenarios = [name for name in old["nulls"] if name in new["nulls"] and old["nulls"][name] != new["nulls"][name]]
-    return sorted(keys) + scenarios
 
 
 def update(path, new):

@@ -1,11 +1,21 @@
-"""The one finding about performance that a run is summed up by."""
+"""NO_CLEAR_PERFORMANCE_BOTTLENECK, LOW_GPU_UTILIZATION_UNEXPLAINED, INSUFFICIENT_STEP_TIME_DATA: a run summed up.
+
+The primary diagnosis is the first finding about step time. Where step time is balanced it is
+NO_CLEAR_PERFORMANCE_BOTTLENECK, or LOW_GPU_UTILIZATION_UNEXPLAINED when the GPUs were nevertheless idle for 30 % of
+the time or more: then something is missing that no phase and no rank shows. Where step time says NO_DATA, WARMUP or
+INCOMPLETE_DATA it is INSUFFICIENT_STEP_TIME_DATA. Findings about memory, temperature or power stay in their
+sections, for they do not answer where the time went.
+*Why*: one line for people in a hurry, and one name for programs.
+*Next*: for an unexplained idle GPU, torch.profiler over some steps: kernels too short to fill the device, waits for
+the host, work between steps that no phase covers.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from stepmeter.analysis.diagnosis.model import Evidence, Severity
+from stepmeter.analysis.diagnosis.model import Evidence, Rule, Severity
 
 if TYPE_CHECKING:
     from stepmeter.analysis.diagnosis.model import Diagnosis, Issue
@@ -105,3 +115,10 @@ def _evidence_type(issue: Issue) -> EvidenceType:
     if issue.kind == "BALANCED":
         return "no_clear_bottleneck"
     return "rank_comparison" if issue.is_straggler or issue.kind in RANK_KINDS else "phase_share"
+
+
+RULE: Rule[None] = Rule(
+    ("NO_CLEAR_PERFORMANCE_BOTTLENECK", "LOW_GPU_UTILIZATION_UNEXPLAINED", "INSUFFICIENT_STEP_TIME_DATA"),
+    lambda _: None,
+    __doc__,
+)
