@@ -67,3 +67,32 @@ def test_entry_points_load(group):
 
     assert ours
     assert all(callable(entry.load()) for entry in ours)
+
+
+@pytest.mark.parametrize(
+    ("exporter", "local_rank", "port", "expected"),
+    [
+        ("prometheus", "2", None, "9466"),
+        ("otlp,prometheus", "1", "9000", "9001"),
+        ("prometheus", "0", "9000", "9000"),
+        ("prometheus", "1", "nonsense", "nonsense"),
+        ("otlp", "1", "9000", "9000"),
+    ],
+)
+def test_each_rank_listens_on_a_port_of_its_own(environ, exporter, local_rank, port, expected):
+    """Ranks of one host that are scraped by Prometheus listen on the port plus their local rank."""
+    environ.update({"OTEL_METRICS_EXPORTER": exporter, "LOCAL_RANK": local_rank})
+    if port:
+        environ["OTEL_EXPORTER_PROMETHEUS_PORT"] = port
+    StepmeterDistro().configure()
+
+    assert environ["OTEL_EXPORTER_PROMETHEUS_PORT"] == expected
+
+
+def test_launchers_only_name_the_run(environ, monkeypatch):
+    """A launcher such as torchrun settles the run for its ranks and is itself left alone."""
+    monkeypatch.setattr(sys, "orig_argv", ["python", "/bin/torchrun", "train.py"])
+    StepmeterDistro().configure()
+    StepmeterConfigurator().configure()
+
+    assert {"STEPMETER_RUN_ID"} == set(environ) - PYTESTS_OWN

@@ -1,6 +1,6 @@
 import pytest
 
-from stepmeter.runtime.process import is_helper, is_switched_off
+from stepmeter.runtime.process import is_helper, is_launcher, is_switched_off
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,24 @@ def test_helpers_are_recognised(arguments):
 def test_programs_are_no_helpers(arguments):
     """Programs, launchers and spawned trainers are not taken for helpers."""
     assert not is_helper(arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["python", "/venv/bin/torchrun", "--nproc-per-node=2", "train.py"], True),
+        (["python", "-u", "/venv/bin/accelerate", "launch", "train.py"], True),
+        (["python", "-m", "torch.distributed.run", "train.py"], True),
+        (["python", "train.py", "torchrun"], False),
+        (["python", "train.py", "-m", "torch.distributed.run"], False),
+        (["python", "-m", "train", "torchrun"], False),
+        (["python"], False),
+        ([], False),
+    ],
+)
+def test_launchers_are_told_from_programs(arguments, expected):
+    """A launcher is known by the first thing that its Python runs, and by nothing in a program's arguments."""
+    assert is_launcher(arguments) is expected
 
 
 @pytest.mark.parametrize("name", ["STEPMETER_DISABLED", "OTEL_SDK_DISABLED"])

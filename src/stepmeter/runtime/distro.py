@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import MutableMapping
 from typing import Any, Final
 
 from opentelemetry.instrumentation.distro import BaseDistro
 
+from stepmeter.capture.identity import identity_from_environ
 from stepmeter.capture.run import ensure_run_id
-from stepmeter.runtime.process import is_helper, is_switched_off
+from stepmeter.runtime.process import is_helper, is_launcher, is_switched_off
+
+_PROMETHEUS_PORT: Final = "OTEL_EXPORTER_PROMETHEUS_PORT"
 
 DEFAULTS: Final = {
     "OTEL_TRACES_EXPORTER": "otlp",
@@ -35,9 +39,12 @@ class StepmeterDistro(BaseDistro):  # type: ignore[misc] # the base class has no
     def _configure(self, **_: Any) -> None:
         if is_switched_off(os.environ) or is_helper(sys.orig_argv):
             return
+        ensure_run_id(os.environ)
+        if is_launcher(sys.orig_argv):
+            return
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
-        ensure_run_id(os.environ)
+        _give_each_rank_a_port(os.environ)
 
 
 class StepmeterConfigurator:
@@ -49,8 +56,17 @@ class StepmeterConfigurator:
         Args:
             **arguments: What the auto-instrumentation passes on to the SDK.
         """
-        if is_switched_off(os.environ) or is_helper(sys.orig_argv):
+        if is_switched_off(os.environ) or is_helper(sys.orig_argv) or is_launcher(sys.orig_argv):
             return
         from stepmeter.telemetry.setup import configure_sdk
 
         configure_sdk(**arguments)
+
+
+def _give_each_rank_a_port(environ: MutableMapping[str, str]) -> None:
+    """Several ranks of a host can't listen on one port for Prometheus; each takes the port plus its local rank."""
+    local_rank = identity_from_environ(environ).local_rank or 0
+    if local_rank and "prometheus" in environ.get("OTEL_METRICS_EXPORTER", ""):
+        port = environ.get(_PROMETHEUS_PORT, "9464")
+        if port.isdecimal():
+            environ[_PROMETHEUS_PORT] = str(int(port) + local_rank)

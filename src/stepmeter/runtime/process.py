@@ -14,6 +14,23 @@ _HELPER_MARKS = (
 )
 
 
+_LAUNCHERS = frozenset({"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"})
+
+
+def is_launcher(arguments: Sequence[str]) -> bool:
+    """Whether a process only starts the ranks that train.
+
+    Args:
+        arguments: The interpreter's own command line, `sys.orig_argv`.
+
+    Returns:
+        True for torchrun, `accelerate launch` and deepspeed, called by name or with `-m`.
+    """
+    words = [word for word in arguments[1:] if word == "-m" or not word.startswith("-")]
+    first = words[1] if words[:1] == ["-m"] and len(words) > 1 else next(iter(words), "")
+    return first.rsplit("/", 1)[-1] in _LAUNCHERS
+
+
 def is_switched_off(environ: Mapping[str, str]) -> bool:
     """Whether the user wants no telemetry.
 

@@ -18,7 +18,7 @@ from stepmeter.capture.run import ensure_run_id
 from stepmeter.capture.step import Recorder, use_recorder
 from stepmeter.conventions import environment
 from stepmeter.runtime.background import background_samplers
-from stepmeter.runtime.process import is_helper, is_switched_off
+from stepmeter.runtime.process import is_helper, is_launcher, is_switched_off
 from stepmeter.samplers.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def start(environ: MutableMapping[str, str], *, own_providers: bool = True) -> S
         The session; None where stepmeter is switched off or the process only helps another one.
     """
     global _session  # noqa: PLW0603 - there is one session a process
-    if is_switched_off(environ) or is_helper(sys.orig_argv):
+    if is_switched_off(environ) or is_helper(sys.orig_argv) or is_launcher(sys.orig_argv):
         return None
     if _session is None:
         _session = Session(environ, own_providers=own_providers)

@@ -71,6 +71,7 @@ class Aggregator:
         self._sums: dict[tuple[metrics.Metric, Attributes], float] = {}
         self._gauges: dict[tuple[metrics.Metric, Attributes], float] = {}
         self._readings: dict[tuple[metrics.Metric, Attributes], list[tuple[int, float]]] = {}
+        self._latest: dict[tuple[metrics.Metric, Attributes], list[tuple[int, float]]] = {}
         self._distributions: dict[tuple[metrics.Metric, Attributes], Distribution] = {}
 
     def add(self, metric: metrics.Metric, attributes: Attributes, value: float) -> None:
@@ -114,6 +115,7 @@ class Aggregator:
             at_unix_ns: When it was read, Unix time in ns.
         """
         self._readings.setdefault((metric, attributes), []).append((at_unix_ns, value))
+        self._latest[metric, attributes] = [(at_unix_ns, value)]
 
     def distribution(self, metric: metrics.Metric, attributes: Attributes) -> Distribution:
         """The histogram series of a metric, made when first asked for.
@@ -132,22 +134,44 @@ class Aggregator:
         return found
 
     def collect(self, now_unix_ns: int, resource: Resource, scope: InstrumentationScope) -> MetricsData:
-        """Write all series out.
+        """Write all series out, readings since the last time with each of their points.
 
         Args:
-            now_unix_ns: Time of the points, Unix time in ns.
+            now_unix_ns: Time of the points that have none of their own, Unix time in ns.
             resource: Whose they are.
             scope: Who made them.
 
         Returns:
             One `MetricsData` that an exporter takes.
         """
+        readings, self._readings = self._readings, {}
+        return self._written(readings, now_unix_ns, resource, scope)
+
+    def latest(self, now_unix_ns: int, resource: Resource, scope: InstrumentationScope) -> MetricsData:
+        """Write all series out with one point each, for readers that are asked and know no history.
+
+        Args:
+            now_unix_ns: Time of the points that have none of their own, Unix time in ns.
+            resource: Whose they are.
+            scope: Who made them.
+
+        Returns:
+            One `MetricsData` that a pull reader takes.
+        """
+        return self._written(self._latest, now_unix_ns, resource, scope)
+
+    def _written(
+        self,
+        readings: dict[tuple[metrics.Metric, Attributes], list[tuple[int, float]]],
+        now_unix_ns: int,
+        resource: Resource,
+        scope: InstrumentationScope,
+    ) -> MetricsData:
         timelines: dict[tuple[metrics.Metric, Attributes], list[tuple[int, float]]] = {
             **{key: [(now_unix_ns, value)] for key, value in self._sums.items()},
             **{key: [(now_unix_ns, value)] for key, value in self._gauges.items()},
-            **self._readings,
+            **readings,
         }
-        self._readings = {}
         found = [
             *_metrics(timelines, self._numbers),
             *_metrics(self._distributions, lambda _, points: self._histogram(points, now_unix_ns)),
