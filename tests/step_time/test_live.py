@@ -4,11 +4,10 @@ import shutil
 import threading
 
 import pytest
-from tests.support.step_time import RunBuilder
+from tests.support.step_time import RunBuilder, write_steps
 
 from stepmeter.analysis.step_time import repository, tail
 from stepmeter.analysis.step_time.live import LiveStepTimeSession
-from stepmeter.store import schema, segments
 
 
 class Clock:
@@ -47,7 +46,7 @@ def empty_run(run):
 def add_steps(run, numbers, number):
     steps = [step for step in RunBuilder().rank(0, range(1, numbers.stop)).steps if step.step in numbers]
     rows = [RunBuilder(world_size=1)._table_row(step, "0123456789abcdef") for step in steps]
-    segments.write_segment(run, schema.STEPS, rows, "local-0", number)
+    write_steps(run, rows, number)
 
 
 def test_it_is_cold_before_the_first_window(tmp_path):

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pytest
-from tests.support.step_time import RunBuilder
+from tests.support.step_time import RunBuilder, write_steps
 
 from stepmeter.analysis import queries
 from stepmeter.analysis.queries import query
 from stepmeter.analysis.step_time.pipeline import StepTimePipeline, StepTimeRequest
 from stepmeter.analysis.step_time.source import PHASES
-from stepmeter.store import schema, segments
+from stepmeter.store import segments
 from stepmeter.store.reader import open_run
 
 
@@ -31,6 +32,13 @@ class CountingSnapshot:
         self.statements.append(sql)
         return self.snapshot.rows(sql, parameters)
 
+    def watermark(self):
+        return self.snapshot.watermark()
+
+    def tail(self, first_step):
+        self.snapshot = self.snapshot.tail(first_step)
+        return self
+
     def columns(self, sql, parameters=()):
         self.statements.append(sql)
         return self.snapshot.columns(sql, parameters)
@@ -47,16 +55,16 @@ def write_more(run, steps):
     """A second segment."""
     if steps:
         rows = [RunBuilder(world_size=1)._table_row(step, "0123456789abcdef") for step in steps]
-        segments.write_segment(run, schema.STEPS, rows, "local-0", 2)
+        write_steps(run, rows, 2)
 
 
-def test_a_live_read_takes_two_statements(tmp_path):
-    """How far each rank is, and the tail."""
+def test_a_live_read_takes_one_statement(tmp_path):
+    """The store's watermarks say how far each rank is; the tail is one statement."""
     run = RunBuilder().rank(0, range(1, 501)).write(tmp_path)
 
     analysis, statements = analysis_of(run, "live")
 
-    assert statements == [query("step_progress"), query("step_tail")]
+    assert statements == [query("step_tail")]
     assert len(analysis.snapshot.rows) == 400
     assert (analysis.window.steps[0], analysis.window.steps[-1]) == (401, 500)
 
@@ -87,7 +95,7 @@ def test_a_segment_that_holds_nothing_new_gives_the_same_analysis(tmp_path):
 
 
 def test_a_later_live_read_takes_one_statement_over_the_tail(tmp_path):
-    """What ended before the oldest row of the reading before is not asked for again."""
+    """The window moves on, and as many rows are read as before."""
     run = RunBuilder().rank(0, range(1, 501)).write(tmp_path)
     first, _ = analysis_of(run, "live")
     write_more(run, RunBuilder().rank(0, range(1, 511)).steps[500:])
@@ -102,12 +110,22 @@ def test_a_later_live_read_follows_a_restart(tmp_path):
     """The new attempt's first steps replace the window, although their numbers are lower."""
     run = RunBuilder().rank(0, range(1, 501)).write(tmp_path)
     first, _ = analysis_of(run, "live")
-    later = [replace(step, end_ns=step.end_ns + 10**15) for step in RunBuilder().rank(0, range(1, 25), attempt=1).steps]
-    write_more(run, later)
+    write_more(run, RunBuilder().rank(0, range(1, 25), attempt=1).steps)
 
     again, _ = analysis_of(run, "live", previous=first)
 
     assert (again.snapshot.cursor.attempt, again.snapshot.attempts, again.window.steps[-1]) == (1, 2, 24)
+
+
+def test_a_run_without_watermarks_is_read_live_too(tmp_path):
+    """Such as one that an older version wrote: the steps themselves are counted."""
+    run = RunBuilder().rank(0, range(1, 501)).write(tmp_path)
+    shutil.rmtree(run / "watermark")
+
+    analysis, statements = analysis_of(run, "live")
+
+    assert statements == [query("step_tail")]
+    assert (analysis.window.steps[0], analysis.window.steps[-1]) == (401, 500)
 
 
 def test_a_later_live_read_still_knows_the_rank_that_fell_silent(tmp_path):
@@ -200,7 +218,7 @@ def test_a_run_without_steps_is_read(tmp_path):
 QUERIES = {
     "step_progress": 0,
     "step_rows": 3,
-    "step_tail": 3,
+    "step_tail": 2,
     "dropped": 0,
     "step_memory": 3,
     "gpu_limits": 0,

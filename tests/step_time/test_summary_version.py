@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from pathlib import Path
@@ -27,12 +28,11 @@ def revisions(cwd=ROOT):
 
 def unversioned(found):
     """Versions under which keys or nulls changed from one revision to another, however far apart."""
-    wrong = []
-    for position, old in enumerate(found):
-        for new in found[position + 1 :]:
-            if old["version"] == new["version"] and breaking(old, new):
-                wrong.append((new["version"], breaking(old, new)[0]))
-    return wrong
+    return [
+        (new["version"], changed[0])
+        for old, new in itertools.combinations(found, 2)
+        if old["version"] == new["version"] and (changed := breaking(old, new))
+    ]
 
 
 def test_no_version_ever_meant_two_things():

@@ -17,6 +17,7 @@ from stepmeter.analysis.step_time.source import (
     StepTimeSourceRow,
 )
 from stepmeter.store import schema, segments
+from stepmeter.store.watermark import Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -141,7 +142,7 @@ class RunBuilder:
     def write(self, directory: Path, run_id: str = "0123456789abcdef", name: str | None = "scenario") -> Path:
         """The run as a store on disk, without `run.duckdb`, which our own readers do not need."""
         run = segments.claim_run(directory, run_id, name)
-        segments.write_segment(run, schema.STEPS, [self._table_row(step, run_id) for step in self.steps], "local-0", 1)
+        write_steps(run, [self._table_row(step, run_id) for step in self.steps], 1)
         points = [_drop_point(kind, count) for kind, count in self.dropped.items()] + self.points
         if points:
             rows = [row(schema.METRIC_POINTS, run_id=run_id, unit="", flags=0, **point) for point in points]
@@ -199,6 +200,12 @@ class RunBuilder:
         for clock, times in (("cpu", step.cpu_ms), ("gpu", step.gpu_ms)):
             values |= {f"{name}_{clock}_ns": round(ms * 1e6) for name, ms in times.items()}
         return tuple(values.get(name) for name in schema.STEPS.column_names)
+
+
+def write_steps(run: Path, rows: list[tuple[object, ...]], number: int) -> None:
+    """Write a segment of steps and count it, as a collector does."""
+    segments.write_segment(run, schema.STEPS, rows, "local-0", number)
+    Watermark(run, "local-0").advance(number, rows)
 
 
 def _noise(seed: int, rank: int, number: int, name: str) -> float:

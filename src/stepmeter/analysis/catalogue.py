@@ -34,8 +34,8 @@ What `stepmeter summary` and `stepmeter watch` can find. Generated from the rule
 `stepmeter diagnoses --explain KIND` prints one entry.
 
 A rule sees the analyzed window and its thresholds, nothing else. It gives a finding (`info`, `warn` or `crit`), says
-that it can't judge for want of a signal, or says nothing. Findings are put in order by severity, then by score, which is
-always a share of the same whole, then by the order on this page; the first is the section's diagnosis. Step time is
+that it can't judge for want of a signal, or says nothing. Findings are put in order by severity, then by score, which
+is always a share of the same whole, then by the order on this page; the first is the section's diagnosis. Step time is
 critical only from 20 steps on, and under FSDP at most a warning, since ranks then wait for one another in forward too.
 
 Absent is not zero: a phase that was not measured on every step makes no rank fast, and no rule fire.

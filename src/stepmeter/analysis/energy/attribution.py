@@ -143,7 +143,8 @@ def _on_tick(counter: CounterTimeline, at_ns: Ints, interval: Ints) -> Bools:
         np.abs(at_ns - counter.tick_ns[interval]) - counter.gap_ns[interval] // 2,
         np.abs(at_ns - counter.tick_ns[interval + 1]) - counter.gap_ns[interval + 1] // 2,
     )
-    return near_ns <= 0
+    on_tick: Bools = near_ns <= 0
+    return on_tick
 
 
 def _by_power(power: PowerTimeline, start_ns: Ints, end_ns: Ints, into: Estimates) -> None:

@@ -88,7 +88,8 @@ class CounterTimeline:
         """Whether windows lie between the first and the last tick and touch no reset."""
         inside = (start_ns >= self.tick_ns[0]) & (end_ns <= self.tick_ns[-1])
         first, last = self.interval_of(start_ns), self.interval_of(end_ns)
-        return inside & (self._resets_before[last + 1] == self._resets_before[first])
+        covered: Bools = inside & (self._resets_before[last + 1] == self._resets_before[first])
+        return covered
 
     def mean_power_mw(self) -> Floats:
         """Mean power of each interval that is known, the interval stretched by how badly its ends are known."""

@@ -115,4 +115,5 @@ class PowerTimeline:
         length_ns = (self.time_ns[index + 1] - self.time_ns[index]).astype(float)
         power_mw = self.power_mw[index] + (self.power_mw[index + 1] - self.power_mw[index]) * since_ns / length_ns / 2
         before = self._running[index]
-        return (before.high * 2.0**31 + before.low) / DOUBLED_PER_MJ + power_mw * since_ns / 1e9
+        until_mj: Floats = (before.high * 2.0**31 + before.low) / DOUBLED_PER_MJ + power_mw * since_ns / 1e9
+        return until_mj

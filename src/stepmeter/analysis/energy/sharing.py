@@ -106,7 +106,8 @@ class Sharing:
         whole = self._weight(interval, from_ns, counter.tick_ns[interval + 1])
         share = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
         within_mj = np.rint(counter.rise_mj[interval] * np.clip(share, 0.0, 1.0)).astype(np.int64)
-        return counter.grown_mj[interval] + within_mj
+        until_mj: Ints = counter.grown_mj[interval] + within_mj
+        return until_mj
 
     def _weight(self, interval: Ints, from_ns: Ints, to_ns: Ints) -> Floats:
         busy_ns = self.busy.time_before(to_ns) - self.busy.time_before(from_ns)

@@ -66,7 +66,8 @@ def load(source: Snapshot, window: StepTimeWindow, attempt: int | None) -> StepM
     """
     if not window.steps:
         return memory_facts({}, {}, window)
-    found = source.columns(query("step_memory"), (attempt, window.steps[0], window.steps[-1]))
+    first, last = window.steps[0], window.steps[-1]
+    found = source.tail(first).columns(query("step_memory"), (attempt, first, last))
     limits = dict(source.rows(query("gpu_limits")))
     return memory_facts(found, limits, window)
 

@@ -1,7 +1,6 @@
--- How far each rank of the latest attempt has come; one row a rank.
+-- How far each rank of each attempt has come, every step counted; one row an attempt and rank, in their order.
 --
---   attempt          the latest attempt, the same in all rows
---   attempts         number of attempts in the store, the same in all rows
+--   attempt          which start of the run
 --   rank             global rank
 --   recorded_steps   steps in the store
 --   first_step       least step number
@@ -14,12 +13,8 @@
 --   node_rank        rank of the node; null when not known
 --   host             name of the host; null when not known
 --   hw_id            UUID of the rank's GPU; null without one
-WITH attempts AS (
-    SELECT max(attempt) AS latest, count(DISTINCT attempt) AS number FROM steps
-)
 SELECT
-    any_value(attempts.latest) AS attempt,
-    any_value(attempts.number) AS attempts,
+    attempt,
     rank,
     count(*) AS recorded_steps,
     min(step) AS first_step,
@@ -32,7 +27,6 @@ SELECT
     arg_max(node_rank, step) AS node_rank,
     arg_max(host, step) AS host,
     arg_max(hw_id, step) AS hw_id
-FROM steps, attempts
-WHERE attempt = attempts.latest
-GROUP BY rank
-ORDER BY rank
+FROM steps
+GROUP BY attempt, rank
+ORDER BY attempt, rank

@@ -1,9 +1,8 @@
--- The latest steps of the latest attempts, with where each ran; a step may come twice.
+-- The latest steps of one attempt, with where each ran.
 --
---   parameters: attempt, least end in ns, least step of that attempt
+--   parameters: attempt, first step
 --
 --   source_id            position of the row: its end, Unix time in ns
---   attempt              attempt of the step
 --   rank                 global rank
 --   step                 number of the step
 --   warmup               whether the step compiled, initialised or was the first of its process
@@ -20,7 +19,6 @@
 --   traced_gpu_ns        the same on the device clock, in ns; null without one
 SELECT
     end_ns AS source_id,
-    attempt,
     rank,
     step,
     coalesce(warmup, false) AS warmup,
@@ -43,5 +41,5 @@ SELECT
     optimizer_gpu_ns,
     traced_cpu_ns,
     traced_gpu_ns
-FROM raw.steps
-WHERE attempt >= $1 AND end_ns >= $2 AND (attempt > $1 OR step >= $3)
+FROM steps
+WHERE attempt = ? AND step >= ?

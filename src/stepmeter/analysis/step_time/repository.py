@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from stepmeter.analysis.queries import query
-from stepmeter.analysis.step_time.columns import StepTimeColumns, as_columns, from_store
+from stepmeter.analysis.step_time.columns import StepTimeColumns, from_store
 from stepmeter.analysis.step_time.model import LIVE_WINDOW_STEPS, SUMMARY_WINDOW_STEPS, Profile
-from stepmeter.analysis.step_time.source import (
-    RankIdentity,
-    RankProgress,
-    StepTimeRepositorySnapshot,
-    StepTimeSourceCursor,
-)
-from stepmeter.analysis.step_time.tail import RankPosition, Tail, last_shared_step, read_tail
+from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot, StepTimeSourceCursor
+from stepmeter.analysis.step_time.tail import Tail, last_shared_step, positions_of, read_tail
+from stepmeter.store.reader import RankWatermark
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     from stepmeter.store.reader import Snapshot
 
 DEFAULT_WINDOW_STEPS: dict[Profile, int] = {"live": LIVE_WINDOW_STEPS, "summary": SUMMARY_WINDOW_STEPS}
 LOOKBACK_FACTOR: dict[Profile, float] = {"live": 4.0, "summary": 1.2}
 """How far back rows are read, in windows, so that alignment finds enough common steps although some are missing."""
-
-
-class _Progress(NamedTuple):
-    """One row of `sql/step_progress.sql`."""
-
-    attempt: int
-    attempts: int
-    rank: int
-    recorded_steps: int
-    first_step: int
-    last_step: int
-    first_start_ns: int
-    last_end_ns: int
-    strategy: str | None
-    world_size: int | None
-    local_rank: int | None
-    node_rank: int | None
-    host: str | None
-    hw_id: str | None
-
-    def position(self) -> RankPosition:
-        """How far the rank has come."""
-        return RankPosition(
-            RankProgress(*self[3:8]),
-            RankIdentity(self.rank, self.local_rank, self.node_rank, self.host, self.world_size, self.hw_id),
-            self.strategy,
-        )
 
 
 def load(
@@ -62,7 +31,8 @@ def load(
 
     Args:
         source: One snapshot of the store, so that all statements see the same steps.
-        profile: `live` takes at most two statements and the shorter tail; `summary` also reads what producers lost.
+        profile: `live` takes one statement, two without watermarks, and the shorter tail; `summary` counts every step
+            and also reads what producers lost.
         window_size: How many steps the window may hold, 1 or more.
         previous: What was read before, with the same profile and window size.
 
@@ -73,10 +43,8 @@ def load(
     if previous is not None and position == previous.store_cursor:
         return previous
     lookback_steps = round(window_size * LOOKBACK_FACTOR[profile])
-    if profile == "live":
-        found = _live(source, lookback_steps, previous, position)
-    else:
-        found = _summary(source, lookback_steps, position)
+    read = _live if profile == "live" else _summary
+    found = read(source, lookback_steps, position)
     return previous if previous is not None and _is_unchanged(previous, found) else found
 
 
@@ -96,34 +64,31 @@ def _is_unchanged(previous: StepTimeRepositorySnapshot, found: StepTimeRepositor
     )
 
 
-def _live(
-    source: Snapshot, lookback_steps: int, previous: StepTimeRepositorySnapshot | None, position: Hashable
-) -> StepTimeRepositorySnapshot:
-    if previous is not None and previous.cursor.attempt is not None and previous.rows:
-        known = {
-            rank: RankPosition(progress, previous.identities[rank], previous.training_strategy)
-            for rank, progress in previous.progress.items()
-        }
-        since_ns = int(as_columns(previous.rows).source_id.min())
-        tail = read_tail(source, previous.cursor.attempt, since_ns, known, lookback_steps)
-        return _snapshot(tail, previous.attempts + tail.attempt - previous.cursor.attempt, position)
-    progress = [_Progress(*row) for row in source.rows(query("step_progress"))]
-    if not progress:
+def _live(source: Snapshot, lookback_steps: int, position: Hashable) -> StepTimeRepositorySnapshot:
+    marks = source.watermark()
+    if not marks:
         return StepTimeRepositorySnapshot(store_cursor=position)
-    known = {item.rank: item.position() for item in progress}
-    return _snapshot(read_tail(source, progress[0].attempt, 0, known, lookback_steps), progress[0].attempts, position)
+    attempt = marks[-1].attempt
+    tail = read_tail(source, attempt, positions_of(marks, attempt), lookback_steps)
+    return _snapshot(tail, _attempts(marks), position)
+
+
+def _attempts(marks: Sequence[RankWatermark]) -> int:
+    return len({mark.attempt for mark in marks})
 
 
 def _summary(source: Snapshot, lookback_steps: int, position: Hashable) -> StepTimeRepositorySnapshot:
-    progress = [_Progress(*row) for row in source.rows(query("step_progress"))]
     dropped = dict(source.rows(query("dropped")))
-    if not progress:
+    marks = [RankWatermark(*row) for row in source.rows(query("step_progress"))]
+    if not marks:
         return StepTimeRepositorySnapshot(store_cursor=position, dropped=dropped)
-    attempt, positions = progress[0].attempt, {item.rank: item.position() for item in progress}
-    last = last_shared_step({rank: item.progress for rank, item in positions.items()})
-    rows = from_store(source.columns(query("step_rows"), (attempt, last - lookback_steps + 1, last)))
-    recorded = sum(item.recorded_steps for item in progress)
-    return _snapshot(Tail(attempt, rows, positions), progress[0].attempts, position, recorded, dropped)
+    attempt = marks[-1].attempt
+    positions = positions_of(marks, attempt)
+    last = last_shared_step(positions)
+    first = last - lookback_steps + 1
+    rows = from_store(source.tail(first).columns(query("step_rows"), (attempt, first, last)))
+    recorded = sum(item.progress.recorded_steps for item in positions.values())
+    return _snapshot(Tail(attempt, rows, positions), _attempts(marks), position, recorded, dropped)
 
 
 def _snapshot(

@@ -1,7 +1,7 @@
 """The live profile: the end of a run, at a cost that does not grow with the run.
 
-A first reading asks how far each rank has come; every later one asks only for what ended since the oldest row of the
-reading before, and carries ranks over that have nothing new.
+The store's watermarks say how far each rank has come without a step being read; only segments that reach into the
+tail are read, with one statement.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from stepmeter.analysis.step_time.silence import silent_ranks
 from stepmeter.analysis.step_time.source import RankIdentity, RankProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.reader import RankWatermark, Snapshot
 
 Found = dict[str, npt.NDArray[Any]]
 
@@ -47,7 +47,7 @@ class Tail:
     Attributes:
         attempt: The attempt that it is of.
         rows: Its rows, as far back as asked for.
-        positions: How far each rank has come, over these rows; ranks without rows as they were before.
+        positions: How far each rank has come: over these rows, or over all where it has none of them.
     """
 
     attempt: int
@@ -55,45 +55,50 @@ class Tail:
     positions: Mapping[int, RankPosition]
 
 
-def last_shared_step(progress: Mapping[int, RankProgress]) -> int:
+def positions_of(marks: Iterable[RankWatermark], attempt: int) -> dict[int, RankPosition]:
+    """How far each rank of an attempt has come, by the store's own count."""
+    return {
+        mark.rank: RankPosition(
+            RankProgress(mark.recorded_steps, mark.first_step, mark.last_step, mark.first_start_ns, mark.last_end_ns),
+            RankIdentity(mark.rank, mark.local_rank, mark.node_rank, mark.host, mark.world_size, mark.hw_id),
+            mark.strategy,
+        )
+        for mark in marks
+        if mark.attempt == attempt
+    }
+
+
+def last_shared_step(positions: Mapping[int, RankPosition]) -> int:
     """The last step that all ranks completed which are not silent.
 
     Args:
-        progress: How far each rank has come, one rank or more.
+        positions: How far each rank has come, one rank or more.
 
     Returns:
         The step.
     """
-    silent = {rank.global_rank for rank in silent_ranks(progress)}
-    return min(item.last_step for rank, item in progress.items() if rank not in silent)
+    silent = {rank.global_rank for rank in silent_ranks({rank: item.progress for rank, item in positions.items()})}
+    return min(item.progress.last_step for rank, item in positions.items() if rank not in silent)
 
 
-def read_tail(
-    source: Snapshot, attempt: int, since_ns: int, known: Mapping[int, RankPosition], lookback_steps: int
-) -> Tail:
+def read_tail(source: Snapshot, attempt: int, known: Mapping[int, RankPosition], lookback_steps: int) -> Tail:
     """Read the end of a run with one statement.
 
     Args:
         source: One snapshot of the store.
-        attempt: The latest attempt known.
-        since_ns: Least end of a step to read, Unix time in ns.
-        known: How far each rank of the attempt had come when it was last looked at.
+        attempt: The attempt to read.
+        known: How far each of its ranks has come at least.
         lookback_steps: How many steps to keep.
 
     Returns:
-        The tail; that of a newer attempt, when there is one.
+        The tail.
     """
-    first = last_shared_step({rank: item.progress for rank, item in known.items()}) - lookback_steps + 1
-    found = source.columns(query("step_tail"), (attempt, since_ns, first))
-    latest = max(attempt, int(found["attempt"].max())) if len(found["attempt"]) else attempt
-    found = _those(found, found["attempt"] == latest)
-    positions = {**(known if latest == attempt else {}), **_positions(found)}
-    last = last_shared_step({rank: item.progress for rank, item in positions.items()})
-    return Tail(latest, from_store(_those(found, found["step"] > last - lookback_steps)), positions)
-
-
-def _those(found: Found, kept: npt.NDArray[np.bool_]) -> Found:
-    return {name: values[kept] for name, values in found.items()}
+    first = last_shared_step(known) - lookback_steps + 1
+    found = source.tail(first).columns(query("step_tail"), (attempt, first))
+    positions = {**known, **_positions(found)}
+    last = last_shared_step(positions)
+    recent = found["step"] > last - lookback_steps
+    return Tail(attempt, from_store({name: values[recent] for name, values in found.items()}), positions)
 
 
 def _positions(found: Found) -> dict[int, RankPosition]:
