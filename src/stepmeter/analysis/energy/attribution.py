@@ -65,18 +65,18 @@ class DeviceReadings:
             return least * TROUGH_SHARE, most * UNKNOWN_LIMIT_HEADROOM
         return least * TROUGH_SHARE, max(self.limit_mw, most) * LIMIT_HEADROOM
 
-    def sharing(self, busy: Windows) -> Sharing | None:
+    def sharing(self, *loads: Windows) -> Sharing | None:
         """How the counter's energy is shared out inside ticks.
 
         Args:
-            busy: When the device worked.
+            loads: When the device did what; kinds of work do not overlap.
 
         Returns:
             None without a counter.
         """
         if self.counter is None:
             return None
-        return share_out(self.counter, busy, self.power_bounds_mw()[1])
+        return share_out(self.counter, loads, self.power_bounds_mw()[1])
 
     def bases(self) -> Bases:
         """Its energy on both bases, over the time that both cover."""
@@ -88,7 +88,7 @@ class DeviceReadings:
         if end_ns <= start_ns or self.counter.is_reset.any():
             return Bases(int(self.counter.grown_mj[-1]), None)
         both = np.array([start_ns, end_ns])
-        even = share_out(self.counter, Windows(both[:0], both[:0]), 1.0).until(both)
+        even = share_out(self.counter, (), 1.0).until(both)
         integral_mj = np.diff(self.power.until(both))[0]
         return Bases(int(even[1] - even[0]), round(float(integral_mj)))
 
@@ -126,7 +126,7 @@ def _by_counter(
     counter = sharing.counter
     value = sharing.until(end_ns) - sharing.until(start_ns)
     lower, upper = counter.bounds(start_ns, end_ns, *readings.power_bounds_mw())
-    first, last = counter.interval_of(start_ns), counter.interval_of(end_ns)
+    first, last = counter.intervals_of(start_ns, end_ns)
     on_ticks = _on_tick(counter, start_ns, first) & _on_tick(counter, end_ns, last)
     fitted = sharing.is_fitted[first] | sharing.is_fitted[last]
     into.value_mj[covered] = value

@@ -84,10 +84,24 @@ class CounterTimeline:
         found = np.searchsorted(self.tick_ns, at_ns, side="right") - 1
         return np.clip(found, 0, len(self.tick_ns) - 2).astype(np.int64)
 
+    def intervals_of(self, start_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
+        """The intervals between ticks in which windows begin and end; one that ends on a tick ends before it.
+
+        Args:
+            start_ns: Starts in ns, from the first tick to the last.
+            end_ns: Ends in ns, none before its start.
+
+        Returns:
+            Indices from 0 to n - 2, the second not below the first.
+        """
+        first = self.interval_of(start_ns)
+        last = np.clip(np.searchsorted(self.tick_ns, end_ns, side="left") - 1, 0, len(self.tick_ns) - 2)
+        return first, np.maximum(first, last).astype(np.int64)
+
     def covers(self, start_ns: Ints, end_ns: Ints) -> Bools:
         """Whether windows lie between the first and the last tick and touch no reset."""
         inside = (start_ns >= self.tick_ns[0]) & (end_ns <= self.tick_ns[-1])
-        first, last = self.interval_of(start_ns), self.interval_of(end_ns)
+        first, last = self.intervals_of(start_ns, end_ns)
         covered: Bools = inside & (self._resets_before[last + 1] == self._resets_before[first])
         return covered
 
@@ -116,7 +130,7 @@ class CounterTimeline:
         Source:
             Set-membership estimation (Milanese and Vicino), applied tick by tick.
         """
-        first, last = self.interval_of(start_ns), self.interval_of(end_ns)
+        first, last = self.intervals_of(start_ns, end_ns)
         alone = first == last
         head_ns = np.where(alone, end_ns - start_ns, self.tick_ns[first + 1] - start_ns).astype(float)
         tail_ns = np.where(alone, 0, end_ns - self.tick_ns[last]).astype(float)

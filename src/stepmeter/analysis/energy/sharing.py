@@ -1,4 +1,4 @@
-"""How the energy of a tick is shared out inside it: evenly, or by what busy and idle time were found to draw.
+"""How the energy of a tick is shared out inside it: evenly, or by what phases and idle time were found to draw.
 
 Energy up to any moment becomes a whole number of mJ, and a window's is the difference of two such numbers. So windows
 and the gaps between them add up to the counter to the millijoule, whatever shares were chosen.
@@ -6,6 +6,7 @@ and the gaps between them add up to the counter to the millijoule, whatever shar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,16 +79,14 @@ class Sharing:
 
     Attributes:
         counter: Its ticks.
-        busy: When it worked.
-        busy_mw: Power of busy time, for each interval between ticks.
-        idle_mw: Power of the rest.
-        is_fitted: Whether those came from a fit.
+        loads: When it did what; kinds of work do not overlap.
+        power_mw: Power of each kind of work and, last, of the rest; shape (kinds + 1, intervals between ticks).
+        is_fitted: Whether those came from a fit, for each interval.
     """
 
     counter: CounterTimeline
-    busy: Windows
-    busy_mw: Floats
-    idle_mw: Floats
+    loads: tuple[Windows, ...]
+    power_mw: Floats
     is_fitted: Bools
 
     def until(self, at_ns: Ints) -> Ints:
@@ -101,73 +100,92 @@ class Sharing:
         """
         counter = self.counter
         interval = counter.interval_of(at_ns)
-        from_ns = counter.tick_ns[interval]
-        part = self._weight(interval, from_ns, at_ns)
-        whole = self._weight(interval, from_ns, counter.tick_ns[interval + 1])
-        share = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+        from_ns, to_ns = counter.tick_ns[interval], counter.tick_ns[interval + 1]
+        part = self._weight(interval, _times(self.loads, from_ns, at_ns))
+        whole = self._weight(interval, _times(self.loads, from_ns, to_ns))
+        even = (at_ns - from_ns) / np.maximum(to_ns - from_ns, 1)
+        share = np.divide(part, whole, out=even, where=whole > 0)
         within_mj = np.rint(counter.rise_mj[interval] * np.clip(share, 0.0, 1.0)).astype(np.int64)
         until_mj: Ints = counter.grown_mj[interval] + within_mj
         return until_mj
 
-    def _weight(self, interval: Ints, from_ns: Ints, to_ns: Ints) -> Floats:
-        busy_ns = self.busy.time_before(to_ns) - self.busy.time_before(from_ns)
-        return self.busy_mw[interval] * busy_ns + self.idle_mw[interval] * (to_ns - from_ns - busy_ns)
+    def _weight(self, interval: Ints, times_ns: Floats) -> Floats:
+        weight: Floats = np.einsum("ki,ki->i", self.power_mw[:, interval], times_ns)
+        return weight
 
 
-def share_out(counter: CounterTimeline, busy: Windows, most_mw: float) -> Sharing:
-    """Find out, block by block, what busy and idle time draw.
+def share_out(counter: CounterTimeline, loads: Sequence[Windows], most_mw: float) -> Sharing:
+    """Find out, block by block, what each kind of work and the rest draw.
 
     Args:
         counter: Ticks of the device, two or more.
-        busy: When it worked.
+        loads: When it did what; kinds of work do not overlap.
         most_mw: Power that it never exceeds.
 
     Returns:
         How its energy is shared out.
     """
-    busy_ns = np.diff(busy.time_before(counter.tick_ns)).astype(float)
-    idle_ns = counter.length_ns - busy_ns
-    busy_mw, idle_mw = np.ones(len(busy_ns)), np.ones(len(busy_ns))
-    is_fitted = np.zeros(len(busy_ns), dtype=bool)
+    times_ns = _times(loads, counter.tick_ns[:-1], counter.tick_ns[1:])
+    power_mw = np.ones_like(times_ns)
+    is_fitted = np.zeros(times_ns.shape[1], dtype=bool)
     known = ~counter.is_reset
-    for start in range(0, len(busy_ns), BLOCK_TICKS):
+    for start in range(0, times_ns.shape[1] if loads else 0, BLOCK_TICKS):
         block = slice(start, start + BLOCK_TICKS)
-        chosen = known[block]
-        powers = _fit(busy_ns[block][chosen], idle_ns[block][chosen], counter.rise_mj[block][chosen], most_mw)
-        if powers is not None:
-            busy_mw[block], idle_mw[block] = powers
+        energy: Floats = counter.rise_mj[block][known[block]] * MW_NS_PER_MJ
+        found = _fit(times_ns[:, block][:, known[block]], energy, most_mw)
+        if found is not None:
+            power_mw[:, block] = found[:, np.newaxis]
             is_fitted[block] = True
-    return Sharing(counter, busy, busy_mw, idle_mw, is_fitted)
+    return Sharing(counter, tuple(loads), power_mw, is_fitted)
 
 
-def condition(busy_ns: Floats, idle_ns: Floats) -> float:
-    """How badly busy and idle power can be told apart.
+def condition(times_ns: Floats) -> float:
+    """How badly kinds of work can be told apart.
 
     Args:
-        busy_ns: Busy time of each tick in ns.
-        idle_ns: Idle time of each tick in ns.
+        times_ns: Time of each kind in each tick; shape (kinds, ticks).
 
     Returns:
-        Condition number of the two columns, each scaled to length 1; infinite when one is absent or both are parallel.
+        Condition number of its rows, each scaled to length 1; infinite when one is absent.
     """
-    lengths = float(np.linalg.norm(busy_ns) * np.linalg.norm(idle_ns))
-    cosine = float(busy_ns @ idle_ns) / lengths if lengths else 1.0
-    return float("inf") if cosine >= 1 else float(np.sqrt((1 + cosine) / (1 - cosine)))
+    lengths = np.linalg.norm(times_ns, axis=1)
+    if not lengths.all():
+        return float("inf")
+    return float(np.linalg.cond((times_ns / lengths[:, np.newaxis]).T))
 
 
-def _fit(busy_ns: Floats, idle_ns: Floats, rise_mj: Ints, most_mw: float) -> tuple[float, float] | None:
-    """Non-negative least squares in two unknowns; None where it says no more than an even share."""
-    if len(busy_ns) < 4 or condition(busy_ns, idle_ns) > WORST_CONDITION:
+def _times(loads: Sequence[Windows], from_ns: Ints, to_ns: Ints) -> Floats:
+    """Time of each kind of work and, last, of the rest; shape (kinds + 1, moments)."""
+    times = [load.time_before(to_ns) - load.time_before(from_ns) for load in loads]
+    rest = np.maximum(to_ns - from_ns - sum(times), 0)
+    return np.array([*times, rest], dtype=float)
+
+
+def _fit(times_ns: Floats, energy: Floats, most_mw: float) -> Floats | None:
+    """Powers of each kind and the rest, else of all kinds alike and the rest; None where an even share does as well."""
+    length_ns = times_ns.sum(axis=0)
+    if not length_ns.sum() or times_ns.shape[1] < 2 * len(times_ns):
         return None
-    energy = rise_mj * MW_NS_PER_MJ
-    design = np.stack([busy_ns, idle_ns], axis=1)
-    busy_mw, idle_mw = (float(power) for power in np.linalg.lstsq(design, energy, rcond=None)[0])
-    if idle_mw < 0:
-        busy_mw, idle_mw = float(busy_ns @ energy / (busy_ns @ busy_ns)), 0.0
-    busy_mw, idle_mw = min(max(busy_mw, 0.0), most_mw), min(idle_mw, most_mw)
-    length_ns = busy_ns + idle_ns
     even = energy - length_ns * (energy.sum() / length_ns.sum())
-    left = energy - design @ np.array([busy_mw, idle_mw])
-    if float(left @ left) > (1 - LEAST_GAIN_SHARE) * float(even @ even):
-        return None
-    return busy_mw, idle_mw
+    alike = np.stack([length_ns - times_ns[-1], times_ns[-1]])
+    for candidate in (times_ns, alike):
+        if condition(candidate) > WORST_CONDITION:
+            continue
+        powers = np.minimum(_least_squares(candidate, energy), most_mw)
+        left = energy - powers @ candidate
+        if float(left @ left) <= (1 - LEAST_GAIN_SHARE) * float(even @ even):
+            return powers if candidate is times_ns else np.array([powers[0]] * (len(times_ns) - 1) + [powers[1]])
+    return None
+
+
+def _least_squares(times_ns: Floats, energy: Floats) -> Floats:
+    """Non-negative least squares: kinds that come out negative are put at 0 one by one, and the others solved again."""
+    powers = np.zeros(len(times_ns))
+    free = np.ones(len(times_ns), dtype=bool)
+    while free.any():
+        solved = np.linalg.lstsq(times_ns[free].T, energy, rcond=None)[0]
+        if (solved >= 0).all():
+            powers[free] = solved
+            break
+        free[np.flatnonzero(free)[solved.argmin()]] = False
+    return powers
