@@ -39,6 +39,7 @@ check: $(STAMP) ## format, lint, types, import contracts, schema golden, docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/stepmeter schema --check
+	@$(BIN)/python dashboards/generate.py --check
 
 .PHONY: format
 format: $(STAMP) ## format and mend what a machine can mend
@@ -48,6 +49,7 @@ format: $(STAMP) ## format and mend what a machine can mend
 .PHONY: golden
 golden: $(STAMP) ## rewrite the golden files and generated pages after an intended change
 	@$(BIN)/stepmeter schema --update-golden
+	@$(BIN)/python dashboards/generate.py
 	@$(BIN)/python -m pytest --update-golden -m "" -k golden
 
 .PHONY: docs
