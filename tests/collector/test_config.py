@@ -70,7 +70,7 @@ def test_a_configuration_says_what_it_says(read):
         ("127.0.0.1:0", "127.0.0.1:0\n        max_recv_msg_size_mib: big", 'c.yaml:6: found "big", expected a number'),
         ("duckdb:\n", "duckdb:\n    flush_interval: soon\n", 'c.yaml:8: found "soon", expected a duration'),
         ("duckdb:\n", "duckdb: 5\n", 'c.yaml:7: found "5", expected a mapping'),
-        ("traces:", "profiles:", 'c.yaml:10: unknown pipeline "profiles"; known: traces, metrics'),
+        ("traces:", "profiles:", 'c.yaml:10: unknown pipeline "profiles"; known: traces, metrics, logs'),
         ("[otlp]", "[otlp, jaeger]", 'c.yaml:11: unknown receiver "jaeger"; known: otlp'),
         ("[otlp]", "[]", "c.yaml:11: pipeline traces has no receivers"),
         ("      receivers: [otlp]\n", "", "c.yaml:10: pipeline traces has no receivers"),

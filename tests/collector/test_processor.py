@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from tests.support.otlp import run_resource, span, step_span, traces, wait_until
 
-from stepmeter.collector import duckdb_processor, journal
+from stepmeter.collector import duckdb_processor, folder, journal, seen_file
 from stepmeter.collector.decode import RunKey
-from stepmeter.collector.duckdb_processor import DuckdbProcessor, UnavailableError
+from stepmeter.collector.duckdb_processor import DuckdbProcessor
 from stepmeter.collector.health import Health
 from stepmeter.collector.journal import JournalFile, Record, journal_files
 from stepmeter.collector.otlp import TRACES, Encoding, MalformedError
+from stepmeter.collector.seen import Receipt
+from stepmeter.collector.seen_file import SeenFile
 from stepmeter.collector.slot import take_slot
+from stepmeter.collector.verdicts import RefusedError, UnavailableError
+from stepmeter.store.compaction import compact
+from stepmeter.store.durable import try_locked
 from stepmeter.store.reader import find_run, open_run
+from stepmeter.store.segments import create_run
 
 RUN = RunKey("run-1", "demo")
 NEVER_S = 3600.0
@@ -259,3 +267,82 @@ def test_an_end_leaves_nobody_waiting(start):
     for thread in (*threads, closing):
         thread.join(20)
     assert len(outcomes) == 29
+
+
+def test_a_request_is_known_again_over_restarts(start, tmp_path):
+    """A request whose journal is long gone is acknowledged by the next process and not written again."""
+    body, bad = record(traces(step_span(1))), span("bad")
+    bad.span_id = b""
+    partly = record(traces(bad, step_span(2)))
+    first = start()
+    first.accept(body)
+    assert first.accept(partly).rejected == 1
+    first.close()
+    second = start()
+    second.accept(body)
+    assert second.accept(partly).rejected == 1
+    second.close()
+    assert second._health.counts()["requests_deduplicated"] == 2
+    assert rows(tmp_path, "SELECT step FROM raw.steps ORDER BY step") == [(1,), (2,)]
+
+
+def test_what_was_seen_is_bounded_and_survives_a_cut(tmp_path, monkeypatch):
+    """The file of seen requests keeps the latest, and a record that a crash cut short is none."""
+    monkeypatch.setattr(seen_file, "REMEMBERED", 4)
+    monkeypatch.setattr(seen_file, "_MAX_BYTES", 8 * 20)
+    file = SeenFile(tmp_path)
+    for number in range(20):
+        file.append({bytes([number]) * 16: Receipt(number)})
+    file.close()
+    with (tmp_path / "seen").open("ab") as torn:
+        torn.write(b"cut short")
+    again = SeenFile(tmp_path)
+    assert [digest[0] for digest, _ in again.read()] == [16, 17, 18, 19]
+    again.append({b"x" * 16: Receipt()})
+    again.close()
+    assert [(digest[0], receipt.rejected) for digest, receipt in SeenFile(tmp_path).read()][-2:] == [(19, 19), (120, 0)]
+    assert (tmp_path / "seen").stat().st_size <= 9 * 20
+
+
+def test_a_run_of_a_newer_version_is_refused(start, tmp_path):
+    """Telemetry for a run that a newer stepmeter began is refused for good; that of others is taken."""
+    run = create_run(tmp_path, "newer", None)
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**content, "store_version": 99}))
+    processor = start()
+    newer = traces(step_span(1), resource=run_resource("newer"))
+    with pytest.raises(RefusedError, match="store version 99"):
+        processor.accept(record(newer))
+    newer.resource_spans.extend(traces(step_span(2), step_span(3)).resource_spans)
+    receipt = processor.accept(record(newer))
+    assert (receipt.rejected, "store version 99" in receipt.reason) == (1, True)
+    processor.close()
+    assert rows(tmp_path, "SELECT step FROM steps ORDER BY step") == [(2,), (3,)]
+
+
+def test_a_run_that_is_being_sealed_asks_to_come_again(start, tmp_path):
+    """While a run is sealed its telemetry is refused for now; a run without telemetry is let go of."""
+    run = create_run(tmp_path, "other", None)
+    processor = start()
+    body = record(traces(step_span(1), resource=run_resource("other")))
+    with try_locked(run / ".writers"), pytest.raises(UnavailableError, match="is being sealed"):
+        processor.accept(body)
+    processor.accept(body)
+    with try_locked(run / ".writers") as free:
+        assert not free
+    processor._runs.release_idle(0.0)
+    with try_locked(run / ".writers") as free:
+        assert free
+
+
+def test_segments_fold_while_telemetry_comes(start, tmp_path, monkeypatch):
+    """A collector folds its own segments in the background, and what it wrote adds up."""
+    monkeypatch.setattr(folder, "_INTERVAL_S", 0.05)
+    monkeypatch.setattr(folder, "compact", partial(compact, fold=2))
+    processor = start(flush_interval_s=0.01)
+    for step in range(1, 8):
+        processor.accept(record(traces(step_span(step))))
+        wait_until(lambda: not processor._open and not processor._backlog)
+    wait_until(lambda: processor._health.counts().get("segments_folded", 0) >= 3)
+    processor.close()
+    assert rows(tmp_path, "SELECT count(*), count(DISTINCT step), max(step) FROM steps") == [(7, 7, 7)]

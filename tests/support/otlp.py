@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -102,6 +103,17 @@ def metrics(resource: dict[str, Any] | None = None) -> tuple[ExportMetricsServic
     scope_metrics = resource_metrics.scope_metrics.add()
     scope_metrics.scope.name = "stepmeter"
     return request, scope_metrics.metrics
+
+
+def logs(*bodies: str, resource: dict[str, Any] | None = None, **fields: Any) -> ExportLogsServiceRequest:
+    """A request of log records; keywords are fields of each."""
+    request = ExportLogsServiceRequest()
+    resource_logs = request.resource_logs.add()
+    resource_logs.resource.attributes.extend(key_values(run_resource() if resource is None else resource))
+    for body in bodies:
+        record = resource_logs.scope_logs.add().log_records.add(time_unix_nano=MS, **fields)
+        record.body.string_value = body
+    return request
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from stepmeter.collector.yaml_tree import Node
 
-SIGNAL_NAMES: Final = ("traces", "metrics")
+SIGNAL_NAMES: Final = ("traces", "metrics", "logs")
 _MIB: Final = 1 << 20
 
 

@@ -185,6 +185,22 @@ def has_type(value: Any, attribute: Attribute) -> bool:
     return type(value) is _PYTHON_TYPES[attribute.type]
 
 
+def take(attributes: dict[str, Any], attribute: Attribute, otherwise: dict[str, Any]) -> Any:
+    """Move an attribute into its column; one of a wrong type stays where it is.
+
+    Args:
+        attributes: Plain attributes, from which it is taken.
+        attribute: Which one.
+        otherwise: Where it is looked up when it is not among them.
+
+    Returns:
+        Its value, or None.
+    """
+    if has_type(attributes.get(attribute.key), attribute):
+        return attributes.pop(attribute.key)
+    return typed(otherwise, attribute)
+
+
 def resource_facts(resource: Any) -> ResourceFacts:
     """Read a resource; the same content is read once.
 

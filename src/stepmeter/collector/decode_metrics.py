@@ -53,7 +53,7 @@ def reject_points(message: Any) -> tuple[int, str]:
         for resource_metrics in message.resource_metrics
         for scope_metrics in resource_metrics.scope_metrics
         for metric in scope_metrics.metrics
-        for point in _points(metric)
+        for point in points(metric)
         if (problem := _problem(point))
     ]
     return len(problems), problems[0] if problems else ""
@@ -84,12 +84,20 @@ def _decode_metric(source: _Source, rows: Rows) -> None:
     table = METRIC_POINTS if kind in {"gauge", "sum"} else HISTOGRAM_POINTS
     values = _VALUES[kind]
     into = rows.of(source.run, table)
-    for point in _points(source.metric):
+    for point in points(source.metric):
         if not _problem(point):
             into.append(_row(source, kind, point, values(point)))
 
 
-def _points(metric: Any) -> Iterator[Any]:
+def points(metric: Any) -> Iterator[Any]:
+    """The data points of a metric of any kind.
+
+    Args:
+        metric: The OTLP message.
+
+    Returns:
+        Its data points.
+    """
     kind = metric.WhichOneof("data")
     return iter(getattr(metric, kind).data_points) if kind else iter(())
 

@@ -12,8 +12,8 @@ from stepmeter.collector.decode import (
     RunKey,
     any_value,
     attributes_of,
-    has_type,
     resource_facts,
+    take,
     to_json,
     typed,
 )
@@ -169,21 +169,14 @@ def _span_row(run: RunKey, facts: ResourceFacts, scope: Any, span: Any) -> Row:
         span.end_time_unix_nano,
         _name_of(_STATUSES, status.code),
         status.message or None,
-        _take(attributes, RANK, facts.attributes),
-        _take(attributes, STEP, {}),
-        _take(attributes, PHASE, {}),
+        take(attributes, RANK, facts.attributes),
+        take(attributes, STEP, {}),
+        take(attributes, PHASE, {}),
         to_json([_event(event) for event in span.events]),
         to_json([_link(link) for link in span.links]),
         facts.resource_id,
         to_json(attributes),
     )
-
-
-def _take(attributes: dict[str, Any], attribute: Any, otherwise: dict[str, Any]) -> Any:
-    """Move an attribute into its column; one of a wrong type stays where it is."""
-    if has_type(attributes.get(attribute.key), attribute):
-        return attributes.pop(attribute.key)
-    return typed(otherwise, attribute)
 
 
 def _name_of(known: tuple[str, ...], number: int) -> str:

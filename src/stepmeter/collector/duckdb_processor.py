@@ -14,50 +14,48 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from stepmeter.collector.decode import UNASSIGNED
-from stepmeter.collector.decode_metrics import reject_points
-from stepmeter.collector.decode_traces import reject_spans
 from stepmeter.collector.folder import Folder
 from stepmeter.collector.journal import JournalFile, Record, journal_files, read_journal
-from stepmeter.collector.otlp import METRICS, TRACES, parse
+from stepmeter.collector.open_runs import OpenRuns
+from stepmeter.collector.otlp import parse
 from stepmeter.collector.seen import Receipt, SeenRequests, digest_of
+from stepmeter.collector.seen_file import SeenFile
 from stepmeter.collector.segment_writer import SegmentWriter
+from stepmeter.collector.signals import CONTENTS, items_of, runs_of
 from stepmeter.collector.slot import take_slot
+from stepmeter.collector.verdicts import RefusedError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from stepmeter.collector.decode import RunKey
     from stepmeter.collector.health import Health
     from stepmeter.collector.otlp import Signal
 
-_REJECT: Final = {TRACES: reject_spans, METRICS: reject_points}
 _SEGMENT_BYTES: Final = 32 << 20
 """Requests of this size become segments before their second is over."""
 _WAITING_BYTES: Final = 256 << 20
 """Beyond this much that no segment holds yet, senders are asked to come again."""
 
 
-class UnavailableError(Exception):
-    """The request can't be made durable now; the sender should send it again."""
-
-    retry_after_s: Final = 1
-
-
 @dataclass(frozen=True, slots=True)
 class _Pending:
     record: Record
     message: Any
+    digest: bytes
+    receipt: Receipt
     durable: Future[None] = field(default_factory=Future)
 
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """A journal file that waits to become segments."""
+    """A journal file that waits to become segments, with the requests that then count as seen."""
 
     number: int
     path: Path
     size_bytes: int
+    seen: Mapping[bytes, Receipt]
     load: Callable[[], tuple[RunKey, list[tuple[Signal, Any]]]]
 
 
@@ -70,6 +68,7 @@ class DuckdbProcessor:
         health: Counters.
         flush_interval_s: How often the journal becomes segments.
         on_durable: Called once for each request that is durable; must not wait.
+        slot_number: The slot to take over; None for the first free one.
 
     Raises:
         OSError: The directory can't be written.
@@ -82,16 +81,21 @@ class DuckdbProcessor:
         health: Health,
         flush_interval_s: float = 1.0,
         on_durable: Callable[[Record], None] | None = None,
+        slot_number: int | None = None,
     ) -> None:
         self.trouble: str | None = None
         self._default_run = default_run
         self._health = health
         self._flush_interval_s = flush_interval_s
         self._on_durable = on_durable
-        self._slot = take_slot(directory)
-        self._writer = SegmentWriter(directory, self._slot.collector)
+        self._slot = take_slot(directory, slot_number)
+        self._runs = OpenRuns(directory)
+        self._writer = SegmentWriter(self._runs, self._slot.collector, health)
         self._folder = Folder(self._slot.collector, health)
         self._seen = SeenRequests(health)
+        self._seen_file = SeenFile(self._slot.journal_dir)
+        for digest, receipt in self._seen_file.read():
+            self._seen.remember(digest, receipt)
         left_over = journal_files(self._slot.journal_dir)
         self._file = JournalFile(self._slot.journal_dir, self._slot.first_number, default_run)
         self._open: list[_Pending] = []
@@ -118,9 +122,11 @@ class DuckdbProcessor:
 
         Raises:
             MalformedError: It can't be decoded.
+            RefusedError: Its run takes no more telemetry.
             UnavailableError: It can't be made durable now.
         """
-        return self._seen.once(digest_of(record), lambda: self._make_durable(record))
+        digest = digest_of(record)
+        return self._seen.once(digest, lambda: self._make_durable(record, digest))
 
     def close(self) -> None:
         """Write what was acknowledged into segments; what can't be stays in the journal for the next start."""
@@ -132,14 +138,16 @@ class DuckdbProcessor:
         self._flusher.join()
         self._folder.close()
         self._file.close()
+        self._runs.close()
+        self._seen_file.close()
         self._slot.release()
 
-    def _make_durable(self, record: Record) -> Receipt:
+    def _make_durable(self, record: Record, digest: bytes) -> Receipt:
         message = parse(record.signal, record.encoding, record.body)
-        rejected, reason = _REJECT[record.signal](message)
+        receipt = self._check(record.signal, message)
         if self._waiting_bytes > _WAITING_BYTES:
             raise UnavailableError(f"{self._waiting_bytes >> 20} MiB wait to be written")
-        pending = _Pending(record, message)
+        pending = _Pending(record, message, digest, receipt)
         with self._door:
             if self._closing:
                 raise UnavailableError("the collector is stopping")
@@ -148,9 +156,27 @@ class DuckdbProcessor:
         self._health.count("requests_accepted")
         if self._on_durable:
             self._on_durable(record)
-        if rejected:
-            self._health.warn(f"{record.signal.name}_rejected", f"rejected {rejected} of a request: {reason}", rejected)
-        return Receipt(rejected, reason)
+        if receipt.rejected:
+            message = f"rejected {receipt.rejected} of a request: {receipt.reason}"
+            self._health.warn(f"{record.signal.name}_rejected", message, receipt.rejected)
+        return receipt
+
+    def _check(self, signal: Signal, message: Any) -> Receipt:
+        """What of a request can't be taken: what the store can't hold, and what is for runs that are over."""
+        refused: dict[RunKey, str] = {}
+        admitted = False
+        for run in runs_of(signal, message, self._default_run):
+            reason = self._runs.admit(run)
+            admitted = admitted or reason is None
+            if reason is not None:
+                refused[run] = reason
+        if refused and not admitted:
+            raise RefusedError("; ".join(refused.values()))
+        rejected, problem = CONTENTS[signal].reject(message)
+        if refused:
+            rejected += items_of(signal, message, self._default_run, refused)
+            problem = "; ".join([*refused.values(), *filter(None, [problem])])
+        return Receipt(rejected, problem)
 
     # ── journal ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -204,13 +230,15 @@ class DuckdbProcessor:
             written = self._write_backlog()
             if stopped and not (rotated and written):
                 return
+            if not self._open and not self._backlog:
+                self._runs.release_idle()
 
     def _warm_up(self) -> None:
         """Make the default run whole, if it is a named one, away from the start and the first second's data."""
         if self._default_run.run_id != UNASSIGNED:
             try:
                 self._writer.open_run(self._default_run)
-            except OSError as error:
+            except (OSError, UnavailableError) as error:
                 self._fail(f"can't make the run: {error}")
 
     def _rotate(self) -> bool:
@@ -228,7 +256,8 @@ class DuckdbProcessor:
         full.close()
         loaded = [(pending.record.signal, pending.message) for pending in requests]
         size_bytes = sum(len(pending.record.body) for pending in requests)
-        self._backlog.append(_Closed(full.number, full.path, size_bytes, lambda: (self._default_run, loaded)))
+        seen = {pending.digest: pending.receipt for pending in requests}
+        self._backlog.append(_Closed(full.number, full.path, size_bytes, seen, lambda: (self._default_run, loaded)))
         return True
 
     def _write_backlog(self) -> bool:
@@ -238,9 +267,10 @@ class DuckdbProcessor:
             try:
                 run, requests = closed.load()
                 self._health.count("rows_written", self._writer.write(closed.number, run, requests))
+                self._seen_file.append(closed.seen)
                 closed.path.unlink()
-                self._folder.written(self._writer.open_runs(), closed.number)
-            except OSError as error:
+                self._folder.written(self._runs.all(), closed.number)
+            except (OSError, UnavailableError) as error:
                 self._fail(f"can't write segments: {error}; what was acknowledged is safe in the journal")
                 return False
             except Exception as error:  # whatever it is, it must not keep all later requests from the store
@@ -266,8 +296,9 @@ class DuckdbProcessor:
             def fail() -> tuple[RunKey, list[tuple[Signal, Any]]]:
                 raise problem
 
-            return _Closed(number, path, 0, fail)
+            return _Closed(number, path, 0, {}, fail)
         unique = {digest_of(record): record for record in records}
+        seen = dict.fromkeys(unique, Receipt())
         for digest in unique:
             self._seen.remember(digest, Receipt())
 
@@ -276,4 +307,4 @@ class DuckdbProcessor:
             return run or self._default_run, parsed
 
         self._health.count("requests_replayed", len(unique))
-        return _Closed(number, path, 0, load)
+        return _Closed(number, path, 0, seen, load)

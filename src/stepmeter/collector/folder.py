@@ -21,13 +21,11 @@ class Folder:
     Args:
         collector: The collector's id.
         health: Counters.
-        interval_s: How often.
     """
 
-    def __init__(self, collector: str, health: Health, interval_s: float = _INTERVAL_S) -> None:
+    def __init__(self, collector: str, health: Health) -> None:
         self._collector = collector
         self._health = health
-        self._interval_s = interval_s
         self._below: dict[Path, int] = {}
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="stepmeter-fold", daemon=True)
@@ -48,7 +46,7 @@ class Folder:
         self._thread.join()
 
     def _loop(self) -> None:
-        while not self._end.wait(self._interval_s):
+        while not self._end.wait(_INTERVAL_S):
             for run, below in self._below.items():
                 self._fold(run, below)
 

@@ -8,6 +8,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
@@ -87,7 +91,15 @@ METRICS: Final = Signal(
     ExportMetricsServiceResponse,
     "rejected_data_points",
 )
-SIGNALS: Final = (TRACES, METRICS)
+LOGS: Final = Signal(
+    3,
+    "logs",
+    f"{_SERVICES}.logs.v1.LogsService",
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+    "rejected_log_records",
+)
+SIGNALS: Final = (TRACES, METRICS, LOGS)
 
 _ID_KEYS: Final = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from stepmeter.collector.duckdb_processor import DuckdbProcessor, UnavailableError
+from stepmeter.collector.duckdb_processor import DuckdbProcessor
 from stepmeter.collector.journal import Record
 from stepmeter.collector.otlp import Encoding, MalformedError, Signal
+from stepmeter.collector.verdicts import RefusedError, UnavailableError
 from stepmeter.errors import StepmeterError
 
 if TYPE_CHECKING:
@@ -84,6 +85,9 @@ def _exporter(
         except MalformedError as error:
             health.warn("requests_malformed", f"refused a gRPC request: {error}")
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except RefusedError as error:
+            health.warn("requests_refused_for_good", f"refused a gRPC request: {error}")
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except UnavailableError as error:
             health.count("requests_refused")
             _ask_again(context, error)

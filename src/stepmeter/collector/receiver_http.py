@@ -10,10 +10,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
-from stepmeter.collector.duckdb_processor import DuckdbProcessor, UnavailableError
+from stepmeter.collector.duckdb_processor import DuckdbProcessor
 from stepmeter.collector.http_body import BodyError, read_body
 from stepmeter.collector.journal import Record
 from stepmeter.collector.otlp import Encoding, MalformedError, Signal, encode_response
+from stepmeter.collector.verdicts import RefusedError, UnavailableError
 from stepmeter.errors import StepmeterError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json"
 _TYPE_NAMES: Final = {encoding: name for name, encoding in _TYPES.items()}
 _GRACE_S: Final = 5.0
 _IDLE_S: Final = 75.0
-_RPC_CODES: Final = {400: 3, 404: 5, 405: 12, 413: 8, 415: 3, 500: 13, 501: 12, 503: 14}
+_RPC_CODES: Final = {400: 3, 404: 5, 405: 12, 409: 9, 413: 8, 415: 3, 500: 13, 501: 12, 503: 14}
 """From HTTP status to `google.rpc.Code`."""
 
 
@@ -170,6 +171,9 @@ class _Handler(BaseHTTPRequestHandler):
         except MalformedError as error:
             self.server.health.warn("requests_malformed", f"refused an HTTP request: {error}")
             self._fail(encoding, HTTPStatus.BAD_REQUEST, str(error))
+        except RefusedError as error:
+            self.server.health.warn("requests_refused_for_good", f"refused an HTTP request: {error}")
+            self._fail(encoding, HTTPStatus.CONFLICT, str(error))
         except UnavailableError as error:
             self.server.health.count("requests_refused")
             retry = {"Retry-After": str(error.retry_after_s)}

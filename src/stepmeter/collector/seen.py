@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from stepmeter.collector.health import Health
     from stepmeter.collector.journal import Record
 
-_REMEMBERED: Final = 65_536
+REMEMBERED: Final = 65_536
+"""How many of the latest requests are known again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class SeenRequests:
             receipt: What became of it.
         """
         self._receipts[digest] = receipt
-        if len(self._receipts) > _REMEMBERED:
+        if len(self._receipts) > REMEMBERED:
             self._receipts.popitem(last=False)
 
     def _make(self, digest: bytes, mine: Future[Receipt], make: Callable[[], Receipt]) -> Receipt:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from stepmeter.collector.decode import Row, Rows, RunKey
-from stepmeter.collector.decode_metrics import decode_points
-from stepmeter.collector.decode_traces import decode_spans
-from stepmeter.collector.otlp import METRICS, TRACES
-from stepmeter.store.identity import RUN_FILE
+from stepmeter.collector.signals import CONTENTS
 from stepmeter.store.schema import META, RESOURCES, STEPS, TABLES, Table
-from stepmeter.store.segments import claim_run, complete_run, write_segment
+from stepmeter.store.segments import CATALOG_FILE, complete_run, write_segment
 from stepmeter.store.watermark import Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from stepmeter.collector.health import Health
+    from stepmeter.collector.open_runs import OpenRuns
     from stepmeter.collector.otlp import Signal
 
-_DECODERS: Final = {TRACES: decode_spans, METRICS: decode_points}
 _FIRST: Final = (META, RESOURCES)
 """Tables that others refer to are written before them."""
 _ORDER: Final = (*_FIRST, *(table for table in TABLES if table not in _FIRST))
@@ -28,41 +26,36 @@ _ORDER: Final = (*_FIRST, *(table for table in TABLES if table not in _FIRST))
 class SegmentWriter:
     """Writes segments under one collector's id; used by one thread."""
 
-    def __init__(self, directory: Path, collector: str) -> None:
-        self._directory = directory
+    def __init__(self, runs: OpenRuns, collector: str, health: Health) -> None:
+        self._runs = runs
         self._collector = collector
-        self._runs: dict[RunKey, Path] = {}
+        self._health = health
+        self._paths: dict[RunKey, Path] = {}
         self._known: dict[RunKey, set[Row]] = {}
         self._watermarks: dict[RunKey, Watermark] = {}
 
-    def open_run(self, run: RunKey) -> Path:
+    def open_run(self, run: RunKey) -> Path | None:
         """Make sure that a run's directory is whole.
 
         Args:
             run: The run.
 
         Returns:
-            Its directory.
+            Its directory; None when it takes no more rows.
 
         Raises:
             OSError: It can't be written.
+            UnavailableError: It can't be written now.
         """
-        path = self._runs.get(run)
-        if path is None or not (path / RUN_FILE).exists():
-            path = claim_run(self._directory, run.run_id, run.run_name)
+        path = self._runs.path(run)
+        if path is None:
+            return None
+        if self._paths.get(run) != path or not (path / CATALOG_FILE).exists():
             complete_run(path)
-            self._runs[run] = path
+            self._paths[run] = path
             self._known[run] = set()
             self._watermarks[run] = Watermark(path, self._collector)
         return path
-
-    def open_runs(self) -> list[Path]:
-        """The runs that this collector has written to.
-
-        Returns:
-            Their directories.
-        """
-        return list(self._runs.values())
 
     def write(self, number: int, default_run: RunKey, requests: Iterable[tuple[Signal, Any]]) -> int:
         """Write the segments of one journal file; doing it again changes nothing.
@@ -77,15 +70,20 @@ class SegmentWriter:
 
         Raises:
             OSError: A segment can't be written; the whole file is to be tried again.
+            UnavailableError: Likewise.
         """
         rows = Rows()
         for signal, message in requests:
-            _DECODERS[signal](message, default_run, rows)
+            CONTENTS[signal].decode(message, default_run, rows)
         runs = dict.fromkeys(run for run, _ in rows.tables)
         return sum(self._write_run(number, run, rows) for run in runs)
 
     def _write_run(self, number: int, run: RunKey, rows: Rows) -> int:
         path = self.open_run(run)
+        if path is None:
+            number_of_rows = sum(len(of_table) for (of_run, _), of_table in rows.tables.items() if of_run == run)
+            self._health.warn("rows_refused", f"run {run.run_id} takes no more rows", number_of_rows)
+            return 0
         known = self._known[run]
         told = {table: self._news(known, table, rows.of(run, table)) for table in _FIRST}
         written = 0

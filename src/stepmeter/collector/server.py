@@ -17,7 +17,7 @@ from stepmeter.collector.health import LOGGER, Health
 from stepmeter.collector.otlp import SIGNALS
 from stepmeter.collector.receiver_grpc import GrpcReceiver
 from stepmeter.collector.receiver_http import HttpReceiver
-from stepmeter.errors import UsageError
+from stepmeter.errors import StoreVersionError, UsageError
 from stepmeter.store.segments import claim_run
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class Collector:
                 config.flush_interval_s,
                 self._forwarder.offer if config.destinations else None,
             )
+        except StoreVersionError as error:
+            raise UsageError(str(error)) from error
         except OSError as error:
             problem = error.strerror or str(error)
             raise UsageError(f"can't write to {directory}: {problem}; choose another with --dir") from error

@@ -6,12 +6,14 @@ A slot is taken over after a crash, with the journal that was left in it, and ne
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from stepmeter.collector.journal import journal_files
+from stepmeter.collector.journal import journal_files, read_journal
+from stepmeter.store.durable import try_locked
 from stepmeter.store.files import DATA, list_segments
 from stepmeter.store.identity import list_runs, safe_name
 
@@ -42,11 +44,12 @@ class Slot:
         os.close(self.lock)
 
 
-def take_slot(directory: Path) -> Slot:
+def take_slot(directory: Path, only: int | None = None) -> Slot:
     """Take the first free slot of this host.
 
     Args:
         directory: The directory of runs; made when it does not exist.
+        only: Number of the slot to take; None for the first free one.
 
     Returns:
         The slot, held until the process ends.
@@ -54,9 +57,8 @@ def take_slot(directory: Path) -> Slot:
     Raises:
         OSError: The directory can't be written, or every slot is taken.
     """
-    host = safe_name(socket.gethostname())
-    for number in range(_MAX_SLOTS):
-        collector = f"{host}-{number}"
+    for number in range(_MAX_SLOTS) if only is None else (only,):
+        collector = f"{_host()}-{number}"
         journal_dir = directory / ".collector" / collector
         journal_dir.mkdir(parents=True, exist_ok=True)
         lock = os.open(journal_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -66,7 +68,38 @@ def take_slot(directory: Path) -> Slot:
             os.close(lock)
             continue
         return Slot(collector, journal_dir, _first_number(directory, journal_dir, collector), lock)
-    raise OSError(f"{_MAX_SLOTS} collectors already write to it")
+    raise OSError(f"{_MAX_SLOTS if only is None else 'other'} collectors already write to it")
+
+
+def slots_with_left_overs(directory: Path) -> list[int]:
+    """The slots of this host whose collector is gone and left requests in its journal.
+
+    Args:
+        directory: The directory of runs.
+
+    Returns:
+        Their numbers.
+    """
+    found = []
+    prefix = f"{_host()}-"
+    for journal_dir in sorted((directory / ".collector").glob(f"{glob.escape(prefix)}*")):
+        number = journal_dir.name.removeprefix(prefix)
+        if number.isdecimal() and any(map(_has_requests, journal_dir.glob("*.journal"))):
+            with try_locked(journal_dir / "lock") as free:
+                if free:
+                    found.append(int(number))
+    return found
+
+
+def _has_requests(journal: Path) -> bool:
+    try:
+        return bool(read_journal(journal)[1])
+    except (ValueError, KeyError, TypeError):
+        return True  # taking the slot over keeps it aside and says so
+
+
+def _host() -> str:
+    return safe_name(socket.gethostname())
 
 
 def _first_number(directory: Path, journal_dir: Path, collector: str) -> int:

@@ -5,18 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stepmeter.store.schema import META, TABLES, Column
-from stepmeter.store.views import globbing_view, literal
+from stepmeter.store.schema import META, STORE_VERSION, TABLES
+from stepmeter.store.views import globbing_view, listed_view, literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from duckdb import DuckDBPyConnection
+
+    from stepmeter.store.model import Table
 
 STORAGE_VERSION: Final = "v1.0.0"
 """Format of `run.duckdb`, so that DuckDB clients of any 1.x or 2.x version open it."""
 
-PUBLIC_VIEWS: Final = ("steps", "step_phases", "spans", "metrics", "histograms", "resources", "meta")
+PUBLIC_VIEWS: Final = (
+    *("steps", "step_phases", "spans", "metrics", "histograms", "resources", "meta"),
+    *("logs", "history", "alerts", "gpu_power"),
+    *("otel_traces", "otel_logs", "otel_metrics_gauge", "otel_metrics_sum", "otel_metrics_histogram"),
+    *("otel_metrics_exponential_histogram", "otel_metrics_summary"),
+)
 """The public views in the order in which they build on one another; each is a file of `schema/`."""
 
 _SCHEMA_DIR: Final = Path(__file__).parent / "schema"
@@ -47,24 +54,43 @@ def write_catalog(run: Path, file: Path, *, mixed: bool = False) -> None:
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH {literal(str(file))} AS run (STORAGE_VERSION '{STORAGE_VERSION}')")
         connection.execute("USE run; BEGIN; CREATE SCHEMA raw")
+        # the public views are bound to tables without files first: listing directories for each takes most of a second
+        for table in TABLES:
+            connection.execute(listed_view(table, [], [], version=STORE_VERSION, mixed=mixed))
+        write_public_views(connection)
         for table in TABLES:
             connection.execute(globbing_view(table, run, mixed=mixed))
-            _comment(connection, f"raw.{table.name}", table.comment, table.columns)
-        for name in PUBLIC_VIEWS:
-            connection.execute(_script(name))
-            for statement in _inherited_comments(connection, name):
-                connection.execute(statement)
+            comment_on(connection, "VIEW", f"raw.{table.name}", table)
         connection.execute("COMMIT")
+
+
+def write_public_views(connection: DuckDBPyConnection) -> None:
+    """Define the public views in a database that has the tables of `raw`, each with its comments.
+
+    Args:
+        connection: Its current database is the one; it is called `run`.
+    """
+    for name in PUBLIC_VIEWS:
+        connection.execute(_script(name))
+        connection.execute(";".join(_inherited_comments(connection, name)) or "SELECT 1")
+
+
+def comment_on(connection: DuckDBPyConnection, kind: str, name: str, table: Table) -> None:
+    """Comment on what shows a table.
+
+    Args:
+        connection: The connection.
+        kind: `TABLE` or `VIEW`.
+        name: Its name with its schema.
+        table: The table.
+    """
+    statements = [f"COMMENT ON {kind} {name} IS {literal(table.comment)}"]
+    statements.extend(f'COMMENT ON COLUMN {name}."{c.name}" IS {literal(c.comment)}' for c in table.columns)
+    connection.execute(";".join(statements))
 
 
 def _script(name: str) -> str:
     return (_SCHEMA_DIR / f"{name}.sql").read_text(encoding="utf-8")
-
-
-def _comment(connection: DuckDBPyConnection, view: str, comment: str, columns: Sequence[Column]) -> None:
-    connection.execute(f"COMMENT ON VIEW {view} IS {literal(comment)}")
-    for column in columns:
-        connection.execute(f'COMMENT ON COLUMN {view}."{column.name}" IS {literal(column.comment)}')
 
 
 def _inherited_comments(connection: DuckDBPyConnection, view: str) -> Iterator[str]:

@@ -30,7 +30,7 @@ FOLD: Final = 32
 GRACE_S: Final = 30.0
 """How long a file that no longer counts stays for readers that listed it before."""
 
-_LOCK_FILE: Final = ".compact.lock"
+COMPACT_LOCK_FILE: Final = ".compact.lock"
 _MAX_BYTES: Final = 256 << 20
 """Files are not folded beyond this size, so that a fold stays a matter of seconds."""
 _STALE_PARTIAL_S: Final = 3600.0
@@ -53,7 +53,7 @@ def compact(run: Path, collector: str, below: int, *, fold: int = FOLD, grace_s:
         OSError: The run can't be written.
         duckdb.Error: A segment can't be read.
     """
-    with try_locked(run / _LOCK_FILE) as free:
+    with try_locked(run / COMPACT_LOCK_FILE) as free:
         if not free or read_identity(run).sealed_ns is not None:
             return 0
         segments = list_segments(run)

@@ -186,10 +186,13 @@ class Snapshot:
         cursor: Hashable; equal to another snapshot's when both see the same data.
     """
 
-    def __init__(self, reader: RunReader, listing: _Listing, first_step: int | None = None) -> None:
+    def __init__(
+        self, reader: RunReader, listing: _Listing, first_step: int | None = None, after: Cursor | None = None
+    ) -> None:
         self._reader = reader
         self._first_step = first_step
-        self._listing = _without_older_steps(listing, first_step)
+        self._after = after
+        self._listing = _without_older_steps(listing, first_step, after)
 
     @property
     def cursor(self) -> Cursor:
@@ -226,7 +229,19 @@ class Snapshot:
         Returns:
             A snapshot; other tables are whole in it.
         """
-        return Snapshot(self._reader, self._listing, first_step)
+        return Snapshot(self._reader, self._listing, first_step, self._after)
+
+    def since(self, cursor: Cursor) -> Snapshot:
+        """The same moment without segments that another snapshot of the run had already.
+
+        Args:
+            cursor: The other snapshot's cursor.
+
+        Returns:
+            A snapshot; steps that came later are all there, earlier ones may be. Other tables are whole in it, and a
+            sealed run is.
+        """
+        return Snapshot(self._reader, self._listing, self._first_step, cursor)
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Ask for rows.
@@ -282,16 +297,22 @@ class Snapshot:
                 return reader._run(self._listing, ask)  # noqa: SLF001 - reader and snapshot are one thing
             except duckdb.IOException:
                 listing = reader._list()  # noqa: SLF001 - as above
-                self._listing = _without_older_steps(listing, self._first_step)
+                self._listing = _without_older_steps(listing, self._first_step, self._after)
                 return reader._run(self._listing, ask)  # noqa: SLF001 - as above
         except duckdb.Error as error:
             raise StoreError(f"{reader.path}: {one_line(error)}") from error
 
 
-def _without_older_steps(listing: _Listing, first_step: int | None) -> _Listing:
-    if first_step is None or STEPS not in listing.segments:
+def _without_older_steps(listing: _Listing, first_step: int | None, after: Cursor | None) -> _Listing:
+    if STEPS not in listing.segments:
         return listing
-    kept = tuple(s for s in listing.segments[STEPS] if s.high is None or s.high >= first_step)
+    known = {collector: int(number) for table, collector, number in after or () if table == STEPS.name}
+    kept = tuple(
+        segment
+        for segment in listing.segments[STEPS]
+        if (first_step is None or segment.high is None or segment.high >= first_step)
+        and segment.last > known.get(segment.collector, -1)
+    )
     return replace(listing, segments={**listing.segments, STEPS: kept})
 
 

@@ -40,6 +40,8 @@ NO_COLLECTOR: Final = "none"
 """Collector of the segments that every run starts with: they have no rows, but for `meta`."""
 
 LOCK_FILE: Final = ".lock"
+WRITERS_FILE: Final = ".writers"
+"""Held shared by every collector that may write to the run, and alone by whoever seals it."""
 
 
 def create_run(directory: Path, run_id: str, run_name: str | None) -> Path:

@@ -126,7 +126,7 @@ def globbing_view(table: Table, run: Path, *, mixed: bool) -> str:
         mixed: Whether older files lack columns that newer ones have.
 
     Returns:
-        A `CREATE VIEW` statement.
+        A `CREATE OR REPLACE VIEW` statement.
     """
     base = f"{glob.escape(str(run.absolute()))}/{DATA}/{table.name}"
     parts = ", ".join(
@@ -136,7 +136,8 @@ def globbing_view(table: Table, run: Path, *, mixed: bool) -> str:
         for tier in (COLD, LIVE)
     )
     return (
-        f"CREATE VIEW raw.{table.name} AS WITH listed AS MATERIALIZED ({_listing(f'{base}/*/*/*.parquet')}), "
+        f"CREATE OR REPLACE VIEW raw.{table.name} AS "
+        f"WITH listed AS MATERIALIZED ({_listing(f'{base}/*/*/*.parquet')}), "
         f"counted AS MATERIALIZED (SELECT file FROM listed AS one WHERE NOT EXISTS (SELECT 1 FROM listed AS other "
         f"WHERE other.directory = one.directory AND other.level > one.level AND other.first <= one.first "
         f"AND other.last >= one.last)), {parts} "

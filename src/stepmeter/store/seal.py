@@ -1,0 +1,137 @@
+"""A finished run as one ordinary DuckDB file: the same tables, views and comments under the same name, portable.
+
+Attributes are VARIANT in schema `stored`, which is small and quick to ask; the tables of `raw` are views that show
+them as JSON, as they were while the run was written, so that every query goes on working.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from stepmeter.errors import StoreError
+from stepmeter.store.catalog import comment_on, write_public_views
+from stepmeter.store.compaction import COMPACT_LOCK_FILE
+from stepmeter.store.durable import locked, sync, try_locked
+from stepmeter.store.files import DATA, current, list_segments
+from stepmeter.store.identity import read_identity, require_known_version, write_identity
+from stepmeter.store.schema import META, TABLES
+from stepmeter.store.segments import CATALOG_FILE, WRITERS_FILE, complete_run
+from stepmeter.store.views import listed_view, literal
+from stepmeter.store.watermark import WATERMARKS
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from stepmeter.store.identity import RunIdentity
+    from stepmeter.store.model import Column, Table
+
+SEALED_STORAGE_VERSION: Final = "v1.5.0"
+"""The oldest format with VARIANT; DuckDB 1.5 and 2.0 read it."""
+
+_VARIANTS: Final = frozenset({"attributes", "values"})
+
+
+def seal(run: Path) -> bool:
+    """Make a run one native DuckDB file and remove its segments; readers go on throughout.
+
+    Args:
+        run: The run directory.
+
+    Returns:
+        Whether it was sealed now; False when it was already.
+
+    Raises:
+        StoreVersionError: A newer stepmeter wrote it.
+        StoreError: It is being written, or can't be read.
+        OSError: The directory can't be written.
+    """
+    require_known_version(run, read_identity(run))
+    with try_locked(run / WRITERS_FILE) as alone:
+        if not alone:
+            raise StoreError(
+                f"{run}: a collector writes to it, or did a minute ago; stop it with SIGTERM or wait, then seal again"
+            )
+        if read_identity(run).sealed_ns is not None:
+            _remove_segments(run)  # a seal that was interrupted left them
+            return False
+        complete_run(run)
+        with locked(run / COMPACT_LOCK_FILE):
+            _seal(run)
+        return True
+
+
+def _seal(run: Path) -> None:
+    identity = replace(read_identity(run), sealed_ns=time.time_ns())
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=run) as building:
+        file = Path(building) / CATALOG_FILE
+        _write_native(run, file, identity)
+        sync(file)
+        # from here on a reader finds the whole run in the file, before and after it is told so
+        file.rename(run / CATALOG_FILE)
+    sync(run)
+    write_identity(run, identity)
+    _remove_segments(run)
+
+
+def _remove_segments(run: Path) -> None:
+    """In one piece first, so that nobody takes half of them for the run."""
+    for name in (DATA, WATERMARKS):
+        going = run / f".gone-{uuid.uuid4().hex}"
+        if (run / name).exists():
+            (run / name).rename(going)
+            shutil.rmtree(going, ignore_errors=True)
+    for left in run.glob(".gone-*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _write_native(run: Path, file: Path, identity: RunIdentity) -> None:
+    import duckdb
+
+    segments = {table: current(found) for table, found in list_segments(run).items()}
+    with duckdb.connect(config={"temp_directory": str(file.parent)}) as connection:
+        connection.execute("CREATE SCHEMA raw")
+        for table, found in segments.items():
+            cold, live = ([s.path for s in found if bool(s.level) is folded] for folded in (True, False))
+            mixed = identity.migrated_from is not None
+            connection.execute(listed_view(table, cold, live, version=identity.store_version, mixed=mixed))
+        connection.execute(f"ATTACH {literal(str(file))} AS run (STORAGE_VERSION '{SEALED_STORAGE_VERSION}')")
+        connection.execute("CREATE SCHEMA run.raw; CREATE SCHEMA run.stored")
+        for table in TABLES:
+            _store(connection, table)
+        connection.execute(
+            f"INSERT INTO run.stored.{META.name} VALUES ('sealed_ns', {literal(str(identity.sealed_ns))})"
+        )
+        connection.execute("USE run")
+        for table in TABLES:
+            shown = ", ".join(_shown(column) for column in table.columns)
+            connection.execute(f"CREATE VIEW raw.{table.name} AS SELECT {shown} FROM stored.{table.name}")
+            comment_on(connection, "VIEW", f"raw.{table.name}", table)
+        write_public_views(connection)
+        connection.execute("CHECKPOINT run; USE memory; DETACH run")
+
+
+def _store(connection: DuckDBPyConnection, table: Table) -> None:
+    stored = ", ".join(_stored(column) for column in table.columns)
+    order = f" ORDER BY {table.order}" if table.order else ""
+    source, target = f"memory.raw.{table.name}", f"run.stored.{table.name}"
+    connection.execute(f"CREATE TABLE {target} AS SELECT {stored} FROM {source}{order}")
+    counts = [connection.execute(f"SELECT count(*) FROM {name}").fetchone() for name in (source, target)]
+    if counts[0] != counts[1]:
+        raise StoreError(f"sealing {table.name}: read {counts[0]} rows and wrote {counts[1]}; nothing was changed")
+    connection.execute("USE run")
+    comment_on(connection, "TABLE", f"stored.{table.name}", table)
+    connection.execute("USE memory")
+
+
+def _stored(column: Column) -> str:
+    return f'"{column.name}"::JSON::VARIANT AS "{column.name}"' if column.name in _VARIANTS else f'"{column.name}"'
+
+
+def _shown(column: Column) -> str:
+    return f'"{column.name}"::JSON::VARCHAR AS "{column.name}"' if column.name in _VARIANTS else f'"{column.name}"'
