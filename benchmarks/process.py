@@ -1,0 +1,212 @@
+"""What a whole process pays: import, start-up, exit with a dead backend, wall at 5 ms steps, 4,000 steps a second."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+INSTRUMENT = str(BIN / "opentelemetry-instrument")
+STEPMETER = [sys.executable, "-m", "stepmeter.cli"]
+TRAIN = """
+import sys, time, torch
+torch.set_num_threads(1)
+steps, pause_s = int(sys.argv[1]), float(sys.argv[2])
+model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = torch.utils.data.DataLoader(torch.randn(steps * 4, 16), batch_size=4)
+def busy(until):
+    while time.perf_counter() < until: pass
+began = time.perf_counter()
+times = []
+for batch in data:
+    start = time.perf_counter()
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+    x = 0
+    for _ in range(int(pause_s * 1e7)): x += 1
+    times.append(time.perf_counter() - start)
+times.sort()
+print(sum(times), times[len(times) // 2], time.time())
+"""
+LOAD = """
+import os, sys, time
+import stepmeter
+stepmeter.instrument()
+from stepmeter.capture.identity import Identity
+from stepmeter.capture.step import StepTimeBatch
+from stepmeter.runtime import session
+recorder = session._session.recorder
+session._session._start_pipeline()
+rate, seconds = int(sys.argv[1]), float(sys.argv[2])
+time.sleep(0.5)
+began = time.monotonic()
+identity, number = Identity(), 0
+while (elapsed := time.monotonic() - began) < seconds:
+    while number < elapsed * rate:
+        number += 1
+        at = time.monotonic_ns()
+        regions = [(p, at + p * 40_000, at + p * 40_000 + 30_000, None) for p in (0, 2, 3, 4)]
+        recorder.timing.put(StepTimeBatch(number, at, at + 250_000, regions, 1, 4, None, False, identity))
+    time.sleep(0.001)
+cpu = time.process_time()
+print(number, recorder.timing.dropped, cpu)
+"""
+
+
+def environ(**changes):
+    """An environment without anything that steers telemetry."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "STEPMETER_"))}
+    return {**kept, "OMP_NUM_THREADS": "1", **changes}
+
+
+def run(command, cwd=None, **changes):
+    """Run a command and return its output and how long it took in seconds."""
+    began = time.perf_counter()
+    done = subprocess.run(command, env=environ(**changes), capture_output=True, text=True, check=True, cwd=cwd)
+    return done.stdout, time.perf_counter() - began
+
+
+@contextlib.contextmanager
+def collector(directory):
+    """A collector; yields its addresses."""
+    listen = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json", "--until-stdin-closes"]
+    process = subprocess.Popen(
+        [*STEPMETER, "collect", "--dir", directory, *listen],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environ(),
+    )
+    with process:
+        yield json.loads(process.stdout.readline())
+        process.stdin.close()
+        process.wait(60)
+
+
+def import_time():
+    """CPU of `import stepmeter` over that of a bare interpreter."""
+    code = "import time; b = time.process_time(); import stepmeter; print((time.process_time() - b) * 1e3)"
+    return statistics.median(float(run([sys.executable, "-c", code])[0]) for _ in range(9))
+
+
+def start_up():
+    """Wall time of `stepmeter run` on a program that does nothing, over plain python."""
+    with tempfile.TemporaryDirectory() as directory:
+        script = Path(directory) / "noop.py"
+        script.write_text("pass\n", encoding="utf-8")
+        ours = statistics.median(run([*STEPMETER, "run", str(script)], cwd=directory)[1] for _ in range(5))
+        plain = statistics.median(run([sys.executable, str(script)], cwd=directory)[1] for _ in range(5))
+    return ours - plain
+
+
+def exit_time(protocol, endpoint):
+    """Seconds from the program's last line to the end of its process."""
+    with tempfile.TemporaryDirectory() as directory:
+        script = Path(directory) / "train.py"
+        script.write_text(TRAIN, encoding="utf-8")
+        command = [INSTRUMENT, sys.executable, str(script), "50", "0"]
+        out, _ = run(command, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
+        return time.time() - float(out.split()[-1])
+
+
+def wall_overhead(children):
+    """Wall time per step at about 5 ms steps, with a collector, over the same program alone; interleaved processes."""
+    with tempfile.TemporaryDirectory() as directory, collector(directory) as addresses:
+        script = Path(directory) / "train.py"
+        script.write_text(TRAIN, encoding="utf-8")
+        words = [str(script), "400", "0.012"]
+        ours, plain = [], []
+        for _ in range(5):
+            out, _ = run([sys.executable, *words])
+            plain.append(float(out.split()[1]))
+            out, _ = run(
+                [INSTRUMENT, sys.executable, *words],
+                OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{addresses['grpc']}",
+                STEPMETER_PHASE_SPANS_PER_SECOND=children,
+            )
+            ours.append(float(out.split()[1]))
+    return min(ours) / min(plain) - 1, statistics.median(ours) / statistics.median(plain) - 1, min(plain) * 1e3
+
+
+def sustained(rate=4000, seconds=10):
+    """Share of steps that reach the store at a rate, and what the process spent on them."""
+    with tempfile.TemporaryDirectory() as directory:
+        with collector(directory) as addresses:
+            out, _ = run(
+                [sys.executable, "-c", LOAD, str(rate), str(seconds)],
+                OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{addresses['grpc']}",
+                STEPMETER_RUN_NAME="load",
+            )
+        made, dropped, cpu_s = out.split()
+        counted, _ = run([*STEPMETER, "sql", f"{directory}/load", "SELECT count(*) FROM steps", "--format", "csv"])
+    stored = int(counted.split()[-1])
+    return stored / int(made), int(made), int(dropped), float(cpu_s) / int(made) * 1e6
+
+
+def rows():
+    """Measure everything.
+
+    Yields:
+        One row a target: what, measured, target, whether it is met.
+    """
+    value = import_time()
+    yield {"what": "import stepmeter, CPU", "measured": f"{value:.1f} ms", "target": "<= 30 ms", "met": value <= 30}
+    value = start_up()
+    yield {
+        "what": "stepmeter run on a no-op, over python",
+        "measured": f"{value:.2f} s",
+        "target": "<= 1.0 s",
+        "met": value <= 1.0,
+    }
+    for protocol in ("grpc", "http/protobuf"):
+        value = exit_time(protocol, "http://127.0.0.1:9")
+        yield {
+            "what": f"exit, backend down, {protocol}",
+            "measured": f"{value:.2f} s",
+            "target": "<= 2 s",
+            "met": value <= 2,
+        }
+        with socket.create_server(("127.0.0.1", 0)) as hole:
+            value = exit_time(protocol, f"http://127.0.0.1:{hole.getsockname()[1]}")
+        yield {
+            "what": f"exit, black hole, {protocol}",
+            "measured": f"{value:.2f} s",
+            "target": "<= 2 s",
+            "met": value <= 2,
+        }
+    for name, budget in (("children on", "50"), ("children off", "0")):
+        best, median, step_ms = wall_overhead(budget)
+        yield {
+            "what": f"wall at {step_ms:.1f} ms steps, {name}",
+            "measured": f"{best:+.2%} (best of 5), {median:+.2%} (median)",
+            "target": "<= 1 %",
+            "met": best <= 0.01,
+        }
+    share, made, dropped, cpu_us = sustained()
+    yield {
+        "what": "steps stored at 4,000 steps/s",
+        "measured": f"{share:.2%} of {made} ({dropped} dropped), {cpu_us:.0f} us CPU a step in all threads",
+        "target": "all",
+        "met": share == 1,
+    }
+
+
+if __name__ == "__main__":
+    measured = []
+    for row in rows():
+        measured.append(row)
+        if "--json" not in sys.argv:
+            mark = "ok " if row["met"] else "NOT"
+            print(f"{mark}  {row['what']:<44} {row['measured']:<70} {row['target']}", flush=True)
+    if "--json" in sys.argv:
+        print(json.dumps(measured))
