@@ -131,7 +131,7 @@ def share_out(counter: CounterTimeline, loads: Sequence[Windows], most_mw: float
     known = ~counter.is_reset
     for start in range(0, times_ns.shape[1] if loads else 0, BLOCK_TICKS):
         block = slice(start, start + BLOCK_TICKS)
-        energy: Floats = counter.rise_mj[block][known[block]] * MW_NS_PER_MJ
+        energy = (counter.rise_mj[block][known[block]] * MW_NS_PER_MJ).astype(np.float64)
         found = _fit(times_ns[:, block][:, known[block]], energy, most_mw)
         if found is not None:
             power_mw[:, block] = found[:, np.newaxis]
