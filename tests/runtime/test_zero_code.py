@@ -122,3 +122,34 @@ def test_disabled_instrumentations_leave_the_way_in(tmp_path):
         )
 
     assert query(tmp_path / "runs" / "zero", "SELECT count(*) FROM steps") == [(3,)]
+
+
+def test_loader_workers_say_nothing(tmp_path):
+    """With DataLoader workers, forked or spawned, only the training process sends, and each step once."""
+    script = tmp_path / "workers.py"
+    script.write_text(
+        "import sys, torch\n"
+        "def train(method):\n"
+        "    model = torch.nn.Linear(4, 1)\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    data = torch.utils.data.TensorDataset(torch.randn(40, 4))\n"
+        "    for (batch,) in torch.utils.data.DataLoader(\n"
+        "        data, batch_size=4, num_workers=2, multiprocessing_context=method\n"
+        "    ):\n"
+        "        optimizer.zero_grad()\n"
+        "        model(batch).sum().backward()\n"
+        "        optimizer.step()\n"
+        "if __name__ == '__main__':\n"
+        "    train('fork')\n"
+        "    train('spawn')\n",
+        encoding="utf-8",
+    )
+    with collector(tmp_path) as addresses:
+        done = instrumented(
+            script, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{addresses['grpc']}", STEPMETER_RUN_NAME="workers"
+        )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    run = tmp_path / "runs" / "workers"
+    assert query(run, "SELECT count(*), count(DISTINCT step) FROM raw.steps") == [(20, 20)]
+    assert query(run, "SELECT count(DISTINCT pid) FROM raw.resources") == [(1,)]
