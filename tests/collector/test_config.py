@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from stepmeter.collector.config import CollectorConfig, Endpoint, default_config, parse_address, read_config
+from stepmeter.collector.config import (
+    CollectorConfig,
+    Endpoint,
+    default_config,
+    parse_address,
+    read_config,
+    require_guarded,
+)
 from stepmeter.collector.destination import Destination, RetryPolicy
 from stepmeter.errors import ConfigError, UsageError
 
@@ -117,11 +124,9 @@ def test_addresses_are_taken_apart(text, expected):
     assert parse_address(text) == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["", "4317", "host", "127.0.0.1:x", "127.0.0.1:65536", "10.0.0.1:1", "example.org:1", ":-1"]
-)
-def test_what_is_no_local_address_is_refused(text):
-    """What is no address, or can be reached from elsewhere, is refused."""
+@pytest.mark.parametrize("text", ["", "4317", "host", "127.0.0.1:x", "127.0.0.1:65536", ":-1"])
+def test_what_is_no_address_is_refused(text):
+    """What is no address is refused."""
     with pytest.raises(UsageError, match="expected"):
         parse_address(text)
 
@@ -191,3 +196,48 @@ def test_a_wrong_exporter_is_named_with_file_and_line(read, old, new, message):
     with pytest.raises(ConfigError, match=message) as caught:
         read(text.replace(old, new, 1))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])
+def test_an_address_for_others_needs_a_guard(host):
+    """An address that other machines can reach needs a token, or the explicit word that it does not."""
+    with pytest.raises(UsageError, match="can be reached from other machines"):
+        require_guarded(Endpoint(host, 1))
+    require_guarded(Endpoint(host, 1, token="secret"))
+    require_guarded(Endpoint(host, 1, open_to_all=True))
+
+
+GUARDED = WHOLE.replace("127.0.0.1:0", "0.0.0.0:0\n        auth: {authenticator: bearertokenauth/team}").replace(
+    "service:\n",
+    "extensions:\n  bearertokenauth/team: {token: '${env:TOKEN:-secret}'}\n"
+    "service:\n  extensions: [bearertokenauth/team]\n",
+)
+
+
+def test_a_token_is_read_and_never_shown(read):
+    """A token comes from an extension that is in use, from the environment or a file, and no message repeats it."""
+    config = read(GUARDED, {"TOKEN": "hidden"})
+    assert config.grpc.token == "hidden"
+    assert "hidden" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("bearertokenauth/team: {", "oidc: {", 'unknown extension "oidc"'),
+        ("  extensions: [bearertokenauth/team]\n", "", 'no extension "bearertokenauth/team" in service.extensions'),
+        ("[bearertokenauth/team]", "[other]", 'unknown extension "other"'),
+        ("authenticator: bearertokenauth/team", "", "auth without authenticator"),
+        ("token: '${env:TOKEN:-secret}'", "filename: /nowhere", "can't be read"),
+        ("token: '${env:TOKEN:-secret}'", "token: ''", "found nothing"),
+        ("token: '${env:TOKEN:-secret}'", "token: 'pässword'", "no token, or one that no header can hold"),
+        ("auth: {", "tls: {cert_file: /nowhere}\n        auth: {", "tls without key_file"),
+        ("auth: {authenticator: bearertokenauth/team}", "open_to_all: perhaps", 'found "perhaps"'),
+    ],
+)
+def test_a_wrong_guard_is_named_with_file_and_line(read, old, new, message):
+    """What is wrong about tokens and certificates is one line that shows no secret."""
+    assert old in GUARDED
+    with pytest.raises(ConfigError, match=message) as caught:
+        read(GUARDED.replace(old, new, 1))
+    assert "pässword" not in str(caught.value)

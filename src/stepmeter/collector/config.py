@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stepmeter.collector.config_exporters import read_exporters
+from stepmeter.collector.config_extensions import authenticator, read_tokens
 from stepmeter.collector.destination import Destination
-from stepmeter.collector.scalars import duration_s, positive
+from stepmeter.collector.scalars import duration_s, existing_file, flag, positive
 from stepmeter.conventions import environment
-from stepmeter.errors import UsageError
+from stepmeter.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,21 @@ _MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class ServerTls:
+    """How an endpoint shows who it is.
+
+    Attributes:
+        cert_file: Its certificate, PEM.
+        key_file: The certificate's key, PEM.
+        client_ca_file: Certificates that senders' must be signed by, PEM; None asks for none.
+    """
+
+    cert_file: str
+    key_file: str
+    client_ca_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where one protocol is received.
 
@@ -30,11 +46,17 @@ class Endpoint:
         host: Host to listen on.
         port: Port to listen on; 0 = any free one.
         max_bytes: Limit of a request, also after decompression.
+        token: What senders must show as `Authorization: Bearer …`; None asks nobody.
+        tls: Certificate of this end, or None for plain text.
+        open_to_all: Whether other machines may send without a token.
     """
 
     host: str
     port: int
     max_bytes: int = 64 * _MIB
+    token: str | None = field(default=None, repr=False)
+    tls: ServerTls | None = None
+    open_to_all: bool = False
 
     @property
     def address(self) -> str:
@@ -95,12 +117,13 @@ def read_config(file: Path, environ: Mapping[str, str]) -> CollectorConfig:
     from stepmeter.collector.yaml_tree import read_yaml
 
     root = read_yaml(file, environ)
-    parts = root.mapping("section", ("receivers", "processors", "exporters", "service"))
+    parts = root.mapping("section", ("receivers", "processors", "exporters", "extensions", "service"))
     for part in ("receivers", "processors", "service"):
         if part not in parts:
             raise root.error(f"no section {part}; see collector-config/local.yaml")
     exporters = read_exporters(parts["exporters"]) if "exporters" in parts else {}
-    grpc, http = _receivers(parts["receivers"])
+    tokens = read_tokens(parts.get("extensions"), parts["service"])
+    grpc, http = _receivers(parts["receivers"], tokens)
     default = default_config(environ)
     directory, flush_interval_s = _processor(parts["processors"], default)
     pipelines = _pipelines(parts["service"], tuple(exporters))
@@ -122,18 +145,33 @@ def parse_address(text: str) -> tuple[str, int]:
         Host and port.
 
     Raises:
-        UsageError: It is no address, or one that others than this machine can reach.
+        UsageError: It is no address.
     """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f'address "{text}"; expected host:port, such as 127.0.0.1:4317')
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-    if not _is_loopback(host):
-        raise UsageError(
-            f'address "{text}" can be reached from other machines, and nothing here asks who sends; '
-            "expected a loopback address: put a stock Collector in front"
-        )
     return host, int(port)
+
+
+def require_guarded(endpoint: Endpoint) -> Endpoint:
+    """Refuse an address that other machines can reach when nothing asks who sends.
+
+    Args:
+        endpoint: The endpoint.
+
+    Returns:
+        The endpoint itself.
+
+    Raises:
+        UsageError: It is such a one.
+    """
+    if _is_loopback(endpoint.host) or endpoint.token or endpoint.open_to_all:
+        return endpoint
+    raise UsageError(
+        f'address "{endpoint.address}" can be reached from other machines, and nothing asks who sends; expected a '
+        "loopback address, auth with the extension bearertokenauth, or open_to_all: true in a configuration"
+    )
 
 
 def join_address(host: str, port: int) -> str:
@@ -156,7 +194,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _receivers(node: Node) -> tuple[Endpoint | None, Endpoint | None]:
+def _receivers(node: Node, tokens: Mapping[str, str]) -> tuple[Endpoint | None, Endpoint | None]:
     receivers = node.mapping("receiver", ("otlp",))
     if "otlp" not in receivers:
         raise node.error("no receiver; expected otlp")
@@ -166,22 +204,40 @@ def _receivers(node: Node) -> tuple[Endpoint | None, Endpoint | None]:
     if not found:
         raise protocols.error("no protocol; expected grpc, http or both")
     return (
-        _endpoint(found["grpc"], 4317, "max_recv_msg_size_mib", _MIB) if "grpc" in found else None,
-        _endpoint(found["http"], 4318, "max_request_body_size", 1) if "http" in found else None,
+        _endpoint(found["grpc"], 4317, "max_recv_msg_size_mib", _MIB, tokens) if "grpc" in found else None,
+        _endpoint(found["http"], 4318, "max_request_body_size", 1, tokens) if "http" in found else None,
     )
 
 
-def _endpoint(node: Node, port: int, limit_key: str, unit_bytes: int) -> Endpoint:
-    keys = node.mapping("key", ("endpoint", limit_key))
+def _endpoint(node: Node, port: int, limit_key: str, unit_bytes: int, tokens: Mapping[str, str]) -> Endpoint:
+    keys = node.mapping("key", ("endpoint", limit_key, "tls", "auth", "open_to_all"))
     host = "127.0.0.1"
-    if "endpoint" in keys:
-        try:
+    try:
+        if "endpoint" in keys:
             host, port = parse_address(keys["endpoint"].text())
-        except UsageError as error:
-            raise keys["endpoint"].error(str(error)) from None
-    if limit_key not in keys:
-        return Endpoint(host, port)
-    return Endpoint(host, port, positive(keys[limit_key]) * unit_bytes)
+        return require_guarded(
+            Endpoint(
+                host,
+                port,
+                positive(keys[limit_key]) * unit_bytes if limit_key in keys else 64 * _MIB,
+                token=authenticator(keys["auth"], tokens) if "auth" in keys else None,
+                tls=_tls(keys["tls"]) if "tls" in keys else None,
+                open_to_all=flag(keys["open_to_all"]) if "open_to_all" in keys else False,
+            )
+        )
+    except ConfigError:
+        raise
+    except UsageError as error:
+        raise keys.get("endpoint", node).error(str(error)) from None
+
+
+def _tls(node: Node) -> ServerTls:
+    keys = node.mapping("key", ("cert_file", "key_file", "client_ca_file"))
+    for key in ("cert_file", "key_file"):
+        if key not in keys:
+            raise node.error(f"tls without {key}; expected cert_file and key_file")
+    client_ca_file = existing_file(keys["client_ca_file"]) if "client_ca_file" in keys else None
+    return ServerTls(existing_file(keys["cert_file"]), existing_file(keys["key_file"]), client_ca_file)
 
 
 def _processor(node: Node, default: CollectorConfig) -> tuple[Path, float]:
@@ -196,7 +252,7 @@ def _processor(node: Node, default: CollectorConfig) -> tuple[Path, float]:
 
 def _pipelines(node: Node, exporters: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """For each signal that is received the exporters that get it."""
-    service = node.mapping("key", ("pipelines",))
+    service = node.mapping("key", ("pipelines", "extensions"))
     pipelines = service["pipelines"].mapping("pipeline", SIGNAL_NAMES) if "pipelines" in service else {}
     if not pipelines:
         raise node.error(f"no pipeline; expected {', '.join(SIGNAL_NAMES)} or some of them under service.pipelines")

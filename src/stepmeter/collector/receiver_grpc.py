@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from stepmeter.collector.auth import is_allowed
 from stepmeter.collector.duckdb_processor import DuckdbProcessor
 from stepmeter.collector.journal import Record
 from stepmeter.collector.otlp import Encoding, MalformedError, Signal
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import NoReturn
 
+    from stepmeter.collector.config import Endpoint
     from stepmeter.collector.health import Health
 
 _THREADS: Final = 16
@@ -28,11 +31,10 @@ class GrpcReceiver:
     """A gRPC server for traces and metrics.
 
     Args:
-        address: `host:port` to listen on; port 0 takes a free one.
+        endpoint: Where it listens; port 0 takes a free one.
         signals: What it receives.
         processor: Where requests go.
         health: Counters.
-        max_bytes: Limit of a request, also after decompression.
 
     Attributes:
         port: The port it listens on.
@@ -42,25 +44,35 @@ class GrpcReceiver:
     """
 
     def __init__(
-        self, address: str, signals: Iterable[Signal], processor: DuckdbProcessor, health: Health, max_bytes: int
+        self, endpoint: Endpoint, signals: Iterable[Signal], processor: DuckdbProcessor, health: Health
     ) -> None:
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="stepmeter-grpc"),
             options=[
-                ("grpc.max_receive_message_length", max_bytes),
+                ("grpc.max_receive_message_length", endpoint.max_bytes),
                 ("grpc.so_reuseport", 0),  # otherwise two collectors share a port and each gets half
             ],
         )
         for signal in signals:
-            method = grpc.unary_unary_rpc_method_handler(_exporter(signal, processor, health))
+            method = grpc.unary_unary_rpc_method_handler(_exporter(signal, processor, health, endpoint.token))
             handler = grpc.method_handlers_generic_handler(signal.service, {"Export": method})
             self._server.add_generic_rpc_handlers((handler,))
         try:
-            self.port: int = self._server.add_insecure_port(address)
+            self.port: int = self._listen(endpoint)
         except RuntimeError as error:
             raise StepmeterError(
-                f"can't listen on {address} for gRPC: the address is taken or not ours; choose another with --grpc"
+                f"can't listen on {endpoint.address} for gRPC: the address is taken or not ours; "
+                "choose another with --grpc"
             ) from error
+
+    def _listen(self, endpoint: Endpoint) -> int:
+        if endpoint.tls is None:
+            return self._server.add_insecure_port(endpoint.address)
+        tls = endpoint.tls
+        client_ca = Path(tls.client_ca_file).read_bytes() if tls.client_ca_file else None
+        pair = (Path(tls.key_file).read_bytes(), Path(tls.cert_file).read_bytes())
+        credentials = grpc.ssl_server_credentials([pair], client_ca, require_client_auth=client_ca is not None)
+        return self._server.add_secure_port(endpoint.address, credentials)
 
     def start(self) -> None:
         """Begin to receive."""
@@ -76,10 +88,17 @@ class GrpcReceiver:
         return stopped
 
 
+def _authorization(context: Any) -> str | None:
+    return next((value for key, value in context.invocation_metadata() if key == "authorization"), None)
+
+
 def _exporter(
-    signal: Signal, processor: DuckdbProcessor, health: Health
+    signal: Signal, processor: DuckdbProcessor, health: Health, token: str | None
 ) -> Callable[[bytes, grpc.ServicerContext], bytes]:
     def export(body: bytes, context: grpc.ServicerContext) -> bytes:
+        if token is not None and not is_allowed(token, _authorization(context)):
+            health.warn("requests_unauthenticated", "refused a gRPC request without the right token")
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "expected Authorization: Bearer and the right token")
         try:
             receipt = processor.accept(Record(signal, Encoding.PROTOBUF, body))
         except MalformedError as error:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 import socketserver
+import ssl
 import sys
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
+from stepmeter.collector.auth import is_allowed
 from stepmeter.collector.duckdb_processor import DuckdbProcessor
 from stepmeter.collector.http_body import BodyError, read_body
 from stepmeter.collector.journal import Record
@@ -20,13 +22,14 @@ from stepmeter.errors import StepmeterError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from stepmeter.collector.config import Endpoint, ServerTls
     from stepmeter.collector.health import Health
 
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
 _TYPE_NAMES: Final = {encoding: name for name, encoding in _TYPES.items()}
 _GRACE_S: Final = 5.0
 _IDLE_S: Final = 75.0
-_RPC_CODES: Final = {400: 3, 404: 5, 405: 12, 409: 9, 413: 8, 415: 3, 500: 13, 501: 12, 503: 14}
+_RPC_CODES: Final = {400: 3, 401: 16, 404: 5, 405: 12, 409: 9, 413: 8, 415: 3, 500: 13, 501: 12, 503: 14}
 """From HTTP status to `google.rpc.Code`."""
 
 
@@ -34,12 +37,10 @@ class HttpReceiver:
     """An HTTP server for traces and metrics, with `/healthz` and `/readyz`.
 
     Args:
-        host: Host to listen on.
-        port: Port to listen on; 0 takes a free one.
+        endpoint: Where it listens; port 0 takes a free one.
         signals: What it receives.
         processor: Where requests go.
         health: Counters.
-        max_bytes: Limit of a request, also after decompression.
 
     Attributes:
         port: The port it listens on.
@@ -49,19 +50,13 @@ class HttpReceiver:
     """
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        signals: Iterable[Signal],
-        processor: DuckdbProcessor,
-        health: Health,
-        max_bytes: int,
+        self, endpoint: Endpoint, signals: Iterable[Signal], processor: DuckdbProcessor, health: Health
     ) -> None:
         try:
-            self._server = _Server((host, port), processor, health, max_bytes)
+            self._server = _Server(endpoint, processor, health)
         except OSError as error:
             raise StepmeterError(
-                f"can't listen on {host}:{port} for HTTP: {error.strerror}; choose another address with --http"
+                f"can't listen on {endpoint.address} for HTTP: {error.strerror}; choose another address with --http"
             ) from error
         self._server.paths = {f"/v1/{signal.name}": signal for signal in signals}
         self.port = int(self._server.server_address[1])
@@ -86,17 +81,22 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False  # idle keep-alive connections would hold the end up
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], processor: DuckdbProcessor, health: Health, max_bytes: int) -> None:
+    def __init__(self, endpoint: Endpoint, processor: DuckdbProcessor, health: Health) -> None:
         self.paths: dict[str, Signal] = {}
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.address_family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
         self.processor = processor
         self.health = health
-        self.max_bytes = max_bytes
+        self.max_bytes = endpoint.max_bytes
+        self.token = endpoint.token
         self.idle = threading.Event()
         self.idle.set()
         self._busy = 0
         self._busy_lock = threading.Lock()
-        super().__init__(address, _Handler)
+        super().__init__((endpoint.host, endpoint.port), _Handler)
+        if endpoint.tls is not None:
+            # the handshake is left to the thread of the connection: a silent client must not keep others out
+            context = _server_context(endpoint.tls)
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)  # HTTPServer's own looks the host's name up, which may take seconds
@@ -116,6 +116,14 @@ class _Server(ThreadingHTTPServer):
             self.health.count("connections_broken")
         else:
             self.health.warn("internal_errors", f"an HTTP request failed here: {error!r}")
+
+
+def _server_context(tls: ServerTls) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_ca_file)
+    context.load_cert_chain(tls.cert_file, tls.key_file)
+    if tls.client_ca_file:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -149,6 +157,12 @@ class _Handler(BaseHTTPRequestHandler):
         signal = self.server.paths.get(self.path)
         content_type = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         encoding = _TYPES.get(content_type)
+        if not is_allowed(self.server.token, self.headers.get("Authorization")):
+            self.close_connection = True  # the body stays unread: who may not send must not cost memory
+            self.server.health.warn("requests_unauthenticated", "refused an HTTP request without the right token")
+            message = "expected Authorization: Bearer and the right token"
+            self._fail(encoding or Encoding.JSON, HTTPStatus.UNAUTHORIZED, message, {"WWW-Authenticate": "Bearer"})
+            return
         try:
             body = read_body(self.headers, self.rfile, self.server.max_bytes)
         except BodyError as error:

@@ -81,9 +81,9 @@ class Collector:
         self._http: HttpReceiver | None = None
         try:
             if config.grpc:
-                self._grpc = GrpcReceiver(config.grpc.address, *shared, config.grpc.max_bytes)
+                self._grpc = GrpcReceiver(config.grpc, *shared)
             if config.http:
-                self._http = HttpReceiver(config.http.host, config.http.port, *shared, config.http.max_bytes)
+                self._http = HttpReceiver(config.http, *shared)
         except BaseException:
             self.close()
             raise

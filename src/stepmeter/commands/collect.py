@@ -101,12 +101,12 @@ def _config(args: argparse.Namespace) -> CollectorConfig:
 
 
 def _moved(endpoint: Endpoint | None, address: str | None) -> Endpoint | None:
-    from stepmeter.collector.config import Endpoint, parse_address
+    from stepmeter.collector.config import Endpoint, parse_address, require_guarded
 
     if address is None:
         return endpoint
     host, port = parse_address(address)
-    return replace(endpoint, host=host, port=port) if endpoint else Endpoint(host, port)
+    return require_guarded(replace(endpoint, host=host, port=port) if endpoint else Endpoint(host, port))
 
 
 def _announce(ready: Ready, *, as_json: bool) -> None:
