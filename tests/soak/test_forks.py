@@ -1,5 +1,4 @@
 import pytest
-
 from tests.support.processes import PROGRAMS, query, stepmeter
 
 
