@@ -6,18 +6,49 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepmeter.capture.spans import current_span, span, start_span
     from stepmeter.capture.step import abort_step_capture, complete_step_capture
+    from stepmeter.capture.stepping import step
     from stepmeter.instrumentation.explicit import trace_step, wrap_loader
     from stepmeter.runtime.session import instrument
+    from stepmeter.runtime.user_run import finish, flush, get_run, history, init, log, summary
 
 __version__ = "0.1.0"
 
-__all__ = ["abort_step_capture", "complete_step_capture", "instrument", "trace_step", "wrap_loader"]
+__all__ = [
+    "abort_step_capture",
+    "complete_step_capture",
+    "current_span",
+    "finish",
+    "flush",
+    "get_run",
+    "history",
+    "init",
+    "instrument",
+    "log",
+    "span",
+    "start_span",
+    "step",
+    "summary",
+    "trace_step",
+    "wrap_loader",
+]
 
 _HOMES = {
     "abort_step_capture": "stepmeter.capture.step",
     "complete_step_capture": "stepmeter.capture.step",
+    "current_span": "stepmeter.capture.spans",
+    "finish": "stepmeter.runtime.user_run",
+    "flush": "stepmeter.runtime.user_run",
+    "get_run": "stepmeter.runtime.user_run",
+    "history": "stepmeter.runtime.user_run",
+    "init": "stepmeter.runtime.user_run",
     "instrument": "stepmeter.runtime.session",
+    "log": "stepmeter.runtime.user_run",
+    "span": "stepmeter.capture.spans",
+    "start_span": "stepmeter.capture.spans",
+    "step": "stepmeter.capture.stepping",
+    "summary": "stepmeter.runtime.user_run",
     "trace_step": "stepmeter.instrumentation.explicit",
     "wrap_loader": "stepmeter.instrumentation.explicit",
 }

@@ -20,7 +20,7 @@ def names():
 def test_names_follow_the_rules(name):
     """Names are lowercase words joined by dots and underscores, under a namespace of ours or OpenTelemetry's."""
     assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*(\.[a-z0-9]+(_[a-z0-9]+)*)+", name)
-    assert name.split(".")[0] in {"stepmeter", "hw", "host", "process", "service", "system"}
+    assert name.split(".")[0] in {"stepmeter", "hw", "host", "process", "service", "system", "thread", "error"}
 
 
 def test_units_are_ucum_without_prefixes():

@@ -37,6 +37,17 @@ class ClockAnchor:
         """
         return self.unix_ns + monotonic_ns - self.monotonic_ns
 
+    def monotonic_ns_of(self, unix_ns: int) -> int:
+        """Place a moment of the wall axis on the monotonic clock.
+
+        Args:
+            unix_ns: Unix time in ns.
+
+        Returns:
+            The moment on the monotonic clock in ns.
+        """
+        return self.monotonic_ns + unix_ns - self.unix_ns
+
 
 def read_anchor() -> ClockAnchor:
     """Read both clocks as nearly at once as a few attempts allow.

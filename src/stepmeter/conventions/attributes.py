@@ -105,6 +105,12 @@ PHASE_GPU: Final = Attribute("stepmeter.gpu_ns", "int", "Duration of a region on
 OUTCOME: Final = Attribute("stepmeter.outcome", "string", "How a run went: started, completed, failed, interrupted.")
 EXIT_CODE: Final = Attribute("stepmeter.exit_code", "int", "Exit code of the run's command.")
 HW_ID: Final = Attribute("hw.id", "string", "UUID of the GPU.", "", "hw_id")
+SPAN_PATH: Final = Attribute(
+    "stepmeter.span.path", "string", "Names of the user spans around it and its own, joined with /.", required=True
+)
+THREAD_ID: Final = Attribute("thread.id", "int", "Thread in which a user span started.", required=True)
+THREAD_NAME: Final = Attribute("thread.name", "string", "Name of that thread.", required=True)
+ERROR_TYPE: Final = Attribute("error.type", "string", "Class of the exception that ended the span.")
 
 
 def phase_attribute(phase: str, suffix: Literal["cpu_ns", "gpu_ns", "count"]) -> Attribute:

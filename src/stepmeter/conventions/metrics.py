@@ -14,7 +14,7 @@ DURATION_BOUNDS_S: Final = (
 """Bucket bounds of the duration histograms, 0.1 ms to 100 s, five a decade, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # each is one of a kind, and its hash is taken on every step
 class Metric:
     """One metric.
 
@@ -66,6 +66,21 @@ DROPPED: Final = Metric(
     "counter",
     "{item}",
     "What was lost on the way: `kind` says what and why.",
+    ("rank", "run", "kind"),
+)
+SPAN_DURATION: Final = Metric(
+    "stepmeter.span.duration",
+    "histogram",
+    "s",
+    "Duration of user spans, by path; paths beyond the first thousand count as `other`.",
+    ("rank", "run", "path"),
+    DURATION_BOUNDS_S,
+)
+NONFINITE: Final = Metric(
+    "stepmeter.nonfinite",
+    "counter",
+    "{value}",
+    "Values of `log()` that were NaN or infinite, by their name: other metrics leave them out.",
     ("rank", "run", "kind"),
 )
 SELF_CPU_TIME: Final = Metric(
@@ -145,6 +160,8 @@ METRICS: Final = (
     PHASE_DURATION,
     MEMORY_PEAK,
     DROPPED,
+    SPAN_DURATION,
+    NONFINITE,
     SELF_CPU_TIME,
     PROCESS_CPU_TIME,
     PROCESS_MEMORY_USAGE,

@@ -7,15 +7,20 @@ from typing import Final
 
 from stepmeter.conventions.attributes import (
     ATTEMPT,
+    ERROR_TYPE,
     EXIT_CODE,
     OUTCOME,
     PHASE,
     PHASE_GPU,
     RANK,
+    SPAN_PATH,
     STEP,
     STEP_ATTRIBUTES,
+    THREAD_ID,
+    THREAD_NAME,
     Attribute,
 )
+from stepmeter.conventions.logs import STREAM
 from stepmeter.conventions.phases import PHASES
 
 
@@ -44,4 +49,10 @@ PHASE_SPANS: Final = tuple(
     SpanKind(phase, f"One region of `{phase}`, a child of its step.", (PHASE, STEP, PHASE_GPU)) for phase in PHASES
 )
 
-SPANS: Final = (STEP_SPAN, *PHASE_SPANS, RUN_SPAN)
+USER_SPAN: Final = SpanKind(
+    "(user)",
+    "A span that the program made with `stepmeter.span`, under its own name and with its own attributes.",
+    (SPAN_PATH, STEP, ATTEMPT, RANK, STREAM, THREAD_ID, THREAD_NAME, ERROR_TYPE),
+)
+
+SPANS: Final = (STEP_SPAN, *PHASE_SPANS, RUN_SPAN, USER_SPAN)

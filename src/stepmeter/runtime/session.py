@@ -10,10 +10,13 @@ import time
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
+from stepmeter.capture import recording
 from stepmeter.capture.channel import Channel
 from stepmeter.capture.clock import read_anchor
 from stepmeter.capture.identity import identity_from_environ
+from stepmeter.capture.outbox import Outbox
 from stepmeter.capture.reading import Reading
+from stepmeter.capture.recording import SpanRecorder
 from stepmeter.capture.run import ensure_run_id
 from stepmeter.capture.step import Recorder, use_recorder
 from stepmeter.conventions import environment
@@ -37,23 +40,31 @@ class Session:
         environ: The process's environment.
         own_providers: Whether the OpenTelemetry providers were configured for the program, so that their end is ours
             to bound; those that a program made itself are left to it.
+
+    Attributes:
+        recorder: Steps of this process.
+        outbox: Spans, rows and alerts of this process.
+        pid: The process; a forked child has no session.
     """
 
     def __init__(self, environ: MutableMapping[str, str], *, own_providers: bool) -> None:
         # here, at start, and not on the training thread when the first step completes
-        from stepmeter.telemetry.guard import Guard
+        from stepmeter.telemetry.guard import Guard, say
         from stepmeter.telemetry.pipeline import Pipeline
         from stepmeter.telemetry.setup import BoundedExit
 
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._anchor = read_anchor()
         self._guard = Guard(strict=environment.is_true(environ, environment.STRICT))
         self._make_pipeline = Pipeline
+        self._say = say
         self._pipeline: Pipeline | None = None
         self._sampling: Sampling | None = None
         self._providers = BoundedExit(self._guard) if own_providers else None
         self._end = threading.Event()
         self._ended = threading.Event()
+        self._starting = threading.Lock()
+        self.outbox = Outbox(SpanRecorder(self._anchor))
         self.recorder = Recorder(identity_from_environ(environ))
         self.recorder.on_fault = self._guard.fault
         self.recorder.on_armed = self.recorder.on_publish = self._start_pipeline
@@ -66,6 +77,9 @@ class Session:
         if self._providers is not None:
             self._providers.take_over()
         use_recorder(self.recorder)
+        spans = self.outbox.spans
+        spans.recording, spans.warn, spans.on_first = True, self._say, self._start_pipeline
+        recording.use(spans)
         hook_torch(self.recorder)
         # made now: at exit newer Pythons refuse to start a thread
         threading.Thread(target=self._close_when_told, name="stepmeter-exit", daemon=True).start()
@@ -74,12 +88,14 @@ class Session:
     def end(self) -> None:
         """Publish the last step, send what waits, and return within `EXIT_LIMIT_S`."""
         atexit.unregister(self.end)
-        if os.getpid() != self._pid or self._end.is_set():
+        if os.getpid() != self.pid or self._end.is_set():
             return
         from stepmeter.instrumentation.instrumentor import finish
 
         with self._guard.over("finishing the last step"):
             finish(self.recorder)
+        if self._pipeline is None and not self.outbox.empty:
+            self._start_pipeline()
         self._end.set()
         if not self._ended.wait(EXIT_LIMIT_S - _CANCEL_S) and self._providers is not None:
             self._providers.cancel()
@@ -93,15 +109,37 @@ class Session:
             providers.give_back()
         if self._pipeline is not None:
             self._pipeline.release()
+        recording.use(SpanRecorder(self._anchor))
+
+    def flush(self, limit_s: float) -> bool:
+        """Send what has been recorded, and wait until it has been taken.
+
+        Args:
+            limit_s: How long to wait at most, in s.
+
+        Returns:
+            Whether all of it was taken; True when there was nothing.
+        """
+        if self._pipeline is None:
+            if self.outbox.empty or os.getpid() != self.pid:
+                return True
+            self._start_pipeline()
+        return self._pipeline is None or self._pipeline.flush(time.monotonic() + limit_s)
 
     def _start_pipeline(self) -> None:
-        """Runs on the training thread, once: when an optimizer is made, or else when a step completes."""
-        self.recorder.on_armed = self.recorder.on_publish = None
+        """Runs on the program's thread, once: when an optimizer is made, or else when a step or a span completes."""
+        self.recorder.on_armed = self.recorder.on_publish = self.outbox.spans.on_first = None
+        with self._starting:
+            if self._pipeline is not None or self._end.is_set():
+                return
+            self._start()
+
+    def _start(self) -> None:
         with self._guard.over("starting telemetry"):
             readings: Channel[Reading] = Channel()
             sampling = Sampling(background_samplers(self.recorder, os.environ), readings, self._guard.fault)
             self._pipeline = self._make_pipeline(
-                self.recorder, self._anchor, self._guard, _outcome, readings, lambda: sampling.cpu_time_s
+                self.recorder, self._anchor, self._guard, _outcome, readings, lambda: sampling.cpu_time_s, self.outbox
             )
             self._pipeline.start()
             self._sampling = sampling
@@ -142,6 +180,15 @@ def start(environ: MutableMapping[str, str], *, own_providers: bool = True) -> S
         _session = Session(environ, own_providers=own_providers)
         _session.begin()
     return _session
+
+
+def current_session() -> Session | None:
+    """The session of this process.
+
+    Returns:
+        The session; None where there is none, and in a forked child.
+    """
+    return _session if _session is not None and _session.pid == os.getpid() else None
 
 
 def instrument() -> None:

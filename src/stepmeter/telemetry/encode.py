@@ -17,6 +17,7 @@ from opentelemetry.sdk.resources import Resource
 
 from stepmeter.telemetry.emit import SpanRecord, Value
 from stepmeter.telemetry.readable import readable
+from stepmeter.telemetry.user_spans import UserSpanRecord
 
 _FIELDS = {bool: "bool_value", int: "int_value", float: "double_value", str: "string_value"}
 _RESOURCE_SPANS_TAG = b"\x0a"  # field 1 of ExportTraceServiceRequest
@@ -50,7 +51,7 @@ class SpanEncoder:
             template = self._templates[key] = _Template(record)
         return template.fill(record)
 
-    def request(self, encoded: Iterable[bytes], sample: SpanRecord) -> bytes:
+    def request(self, encoded: Iterable[bytes], sample: SpanRecord | UserSpanRecord) -> bytes:
         """Join encoded spans into one request.
 
         Args:
@@ -66,8 +67,8 @@ class SpanEncoder:
         scope_spans = scope_head + b"".join([_delimited(_SPANS_TAG, span) for span in encoded])
         return _delimited(_RESOURCE_SPANS_TAG, resource_head + _delimited(_SPANS_TAG, scope_spans))
 
-    def _make_heads(self, sample: SpanRecord) -> tuple[bytes, bytes]:
-        (resource_spans,) = encode_spans([readable(sample, self._resource)]).resource_spans
+    def _make_heads(self, sample: SpanRecord | UserSpanRecord) -> tuple[bytes, bytes]:
+        (resource_spans,) = encode_spans([readable(sample._replace(facts={}), self._resource)]).resource_spans
         (scope_spans,) = resource_spans.scope_spans
         del scope_spans.spans[:]
         scope_head = scope_spans.SerializeToString()

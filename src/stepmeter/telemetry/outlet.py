@@ -6,15 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
 
 from stepmeter.telemetry.deliver import otlp_client
 from stepmeter.telemetry.emit import SpanRecord
 from stepmeter.telemetry.encode import SpanEncoder
 from stepmeter.telemetry.exporters import hushed
 from stepmeter.telemetry.guard import Guard
+from stepmeter.telemetry.otlp_json import JsonLines
 from stepmeter.telemetry.readable import readable
 from stepmeter.telemetry.sender import Sender
+from stepmeter.telemetry.user_spans import UserSpanEncoder, UserSpanRecord, readable_user_span
 
+AnyRecord = SpanRecord | UserSpanRecord
 SPANS_PER_REQUEST = 512
 _SPANS_WAITING = 32_768
 
@@ -26,12 +30,17 @@ class SpanOutlet:
         exporters: The user's span exporters.
         resource: Of all spans.
         guard: Where losses are counted.
+        lines: A file of JSON lines that takes everything as well, or None.
     """
 
-    def __init__(self, exporters: Iterable[Any], resource: Resource, guard: Guard) -> None:
+    def __init__(
+        self, exporters: Iterable[Any], resource: Resource, guard: Guard, lines: JsonLines | None = None
+    ) -> None:
         self._resource = resource
+        self._lines = lines
         self._encoder = SpanEncoder(resource)
-        self._records: list[SpanRecord] = []
+        self._user_encoder = UserSpanEncoder()
+        self._records: list[AnyRecord] = []
         self._byte_senders: list[Sender] = []
         self._object_senders: list[Sender] = []
         for exporter in exporters:
@@ -49,7 +58,7 @@ class SpanOutlet:
         """All senders."""
         return [*self._byte_senders, *self._object_senders]
 
-    def add(self, records: Iterable[SpanRecord]) -> None:
+    def add(self, records: Iterable[AnyRecord]) -> None:
         """Take records; a full request's worth leaves at once.
 
         Args:
@@ -63,16 +72,28 @@ class SpanOutlet:
         """Hand everything to the senders."""
         records, self._records = self._records, []
         for chunk in _chunks(records):
+            if self._lines is not None:
+                self._lines.spans(chunk)
             if self._byte_senders:
-                request = self._encoder.request([self._encoder.encode(record) for record in chunk], chunk[0])
+                request = self._encoder.request([self._encode(record) for record in chunk], chunk[0])
                 for sender in self._byte_senders:
                     sender.put(request, len(chunk))
             if self._object_senders:
-                spans = [readable(record, self._resource) for record in chunk]
+                spans = [self._readable(record) for record in chunk]
                 for sender in self._object_senders:
                     sender.put(spans, len(chunk))
 
+    def _encode(self, record: AnyRecord) -> bytes:
+        if isinstance(record, UserSpanRecord):
+            return self._user_encoder.encode(record)
+        return self._encoder.encode(record)
 
-def _chunks(records: list[SpanRecord]) -> Iterator[list[SpanRecord]]:
+    def _readable(self, record: AnyRecord) -> ReadableSpan:
+        if isinstance(record, UserSpanRecord):
+            return readable_user_span(record, self._resource)
+        return readable(record, self._resource)
+
+
+def _chunks(records: list[AnyRecord]) -> Iterator[list[AnyRecord]]:
     for start in range(0, len(records), SPANS_PER_REQUEST):
         yield records[start : start + SPANS_PER_REQUEST]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from stepmeter.capture.channel import Channel
 from stepmeter.capture.clock import ClockAnchor, monotonic_ns
 from stepmeter.capture.facts import step_facts
+from stepmeter.capture.outbox import Outbox
 from stepmeter.capture.reading import Reading
 from stepmeter.capture.region import DeviceTimes, Unresolved
 from stepmeter.capture.run import ensure_run_id
@@ -31,14 +33,25 @@ from stepmeter.telemetry.budget import budget_from_environ
 from stepmeter.telemetry.exporters import metric_exporters, protect, span_exporters, unprotect
 from stepmeter.telemetry.guard import Guard
 from stepmeter.telemetry.outlet import SpanOutlet
+from stepmeter.telemetry.pull import PullSource, pull_readers
 from stepmeter.telemetry.resource import step_resource
 from stepmeter.telemetry.sender import Sender, close_all
+from stepmeter.telemetry.user_drain import UserDrain
 
 _POLL_S = 0.05
 _DEVICE_S = 0.3
 _EXPORT_INTERVAL_S = 1.0
 _METRICS_WAITING = 8
 _ACCOUNTING_S = 0.1  # what the drain thread may take, after the senders' deadline, to say what was not delivered
+
+
+class _Flush:
+    """Somebody who waits until what was recorded has been taken."""
+
+    def __init__(self, deadline_s: float) -> None:
+        self.deadline_s = deadline_s
+        self.delivered = False
+        self.done = threading.Event()
 
 
 class Pipeline:
@@ -51,6 +64,7 @@ class Pipeline:
         outcome: Says at the end how the program went.
         readings: Where background samplers publish.
         other_cpu_time_s: CPU time of our threads that are not of this pipeline.
+        outbox: What the program itself records; None for nothing.
     """
 
     def __init__(
@@ -61,7 +75,12 @@ class Pipeline:
         outcome: Callable[[], str],
         readings: Channel[Reading],
         other_cpu_time_s: Callable[[], float] = lambda: 0.0,
+        outbox: Outbox | None = None,
     ) -> None:
+        self._outbox = outbox
+        self._user: UserDrain | None = None
+        self._flushes: deque[_Flush] = deque()
+        self._wake = threading.Event()
         self._recorder = recorder
         self._readings = readings
         self._other_cpu_time_s = other_cpu_time_s
@@ -76,12 +95,27 @@ class Pipeline:
         self._deadline_s = float("inf")
         self._metric_senders: list[Sender] = []
         self._protected: list[Any] = []
+        self._pull = PullSource([])
         self._undelivered: int | None = None
         self._thread = threading.Thread(target=self._run, name="stepmeter-drain", daemon=True)
 
     def start(self) -> None:
         """Start the drain thread."""
         self._thread.start()
+
+    def flush(self, deadline_s: float) -> bool:
+        """Send what waits at this moment, and wait until it has been taken.
+
+        Args:
+            deadline_s: On `time.monotonic()`.
+
+        Returns:
+            Whether all of it was taken by then.
+        """
+        asked = _Flush(deadline_s)
+        self._flushes.append(asked)
+        self._wake.set()
+        return asked.done.wait(max(0.0, deadline_s - time.monotonic())) and asked.delivered
 
     def close(self, deadline_s: float) -> int:
         """Drain, send what waits and end the threads.
@@ -94,6 +128,7 @@ class Pipeline:
         """
         self._deadline_s = deadline_s - _ACCOUNTING_S
         self._closing.set()
+        self._wake.set()
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
         return len(self._recorder.timing) if self._undelivered is None else self._undelivered
 
@@ -101,6 +136,7 @@ class Pipeline:
         """Leave the exporters as they were."""
         for exporter in self._protected:
             unprotect(exporter)
+        self._pull.release()
 
     def _run(self) -> None:
         with self._guard.over("setting up telemetry"):
@@ -109,21 +145,44 @@ class Pipeline:
     def _work(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
         outlet.add([emit.run_span(self._recorder.identity, origin, self._anchor.monotonic_ns, "started")])
         next_export_s = time.monotonic()
-        while not self._closing.wait(_POLL_S):
+        while not self._closing.is_set():
+            self._wake.wait(_POLL_S)
+            self._wake.clear()
             self._drain(origin, outlet)
-            if time.monotonic() >= next_export_s:
-                next_export_s = time.monotonic() + _EXPORT_INTERVAL_S
+            if time.monotonic() >= next_export_s and not self._closing.is_set():
+                next_export_s = time.monotonic() + self._interval_s()
                 self._export(origin, outlet)
+            self._answer_flushes(origin, outlet)
         self._drain_to_the_end(origin, outlet)
         outlet.add([emit.run_span(self._recorder.identity, origin, monotonic_ns(), self._outcome())])
         self._export(origin, outlet)
-        self._undelivered = close_all([*outlet.senders, *self._metric_senders], self._deadline_s)
+        row_senders = [] if self._user is None else self._user.senders
+        self._undelivered = close_all([*outlet.senders, *self._metric_senders, *row_senders], self._deadline_s)
+        if self._user is not None:
+            self._user.close()
+        self._answer_flushes(origin, outlet)
+
+    def _interval_s(self) -> float:
+        interval_s = _EXPORT_INTERVAL_S if self._outbox is None else self._outbox.interval_s
+        return float("inf") if interval_s is None else min(_EXPORT_INTERVAL_S, interval_s)
+
+    def _answer_flushes(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
+        if not self._flushes:
+            return
+        self._export(origin, outlet)
+        row_senders = [] if self._user is None else self._user.senders
+        while self._flushes:
+            asked = self._flushes.popleft()
+            waited = [sender.wait_idle(asked.deadline_s) for sender in (*outlet.senders, *row_senders)]
+            asked.delivered = all(waited)
+            asked.done.set()
 
     def _set_up(self) -> tuple[emit.Origin, SpanOutlet]:
         tracer_provider, meter_provider = trace_api.get_tracer_provider(), metrics_api.get_meter_provider()
         for exporter in metric_exporters(meter_provider):
             self._protect(exporter)
             self._metric_senders.append(Sender(exporter.export, "metrics", _METRICS_WAITING, self._guard))
+        self._pull = PullSource(pull_readers(meter_provider))
         configured = tracer_provider.resource if isinstance(tracer_provider, TracerProvider) else None
         if configured is None and isinstance(meter_provider, MeterProvider):
             configured = meter_provider._sdk_config.resource  # noqa: SLF001 - no public way
@@ -133,7 +192,11 @@ class Pipeline:
         exporters = span_exporters(tracer_provider)
         for exporter in exporters:
             self._protect(exporter)
-        return origin, SpanOutlet(exporters, resource, self._guard)
+        if self._outbox is not None:
+            rank = self._recorder.identity.rank
+            self._user = UserDrain(self._outbox, origin, self._aggregator, self._guard, rank)
+        lines = None if self._user is None else self._user.lines
+        return origin, SpanOutlet(exporters, resource, self._guard, lines)
 
     def _protect(self, exporter: Any) -> None:
         protect(exporter, self._guard)
@@ -144,6 +207,9 @@ class Pipeline:
         batches = self._recorder.timing.drain()
         for memory in self._recorder.memory.drain():
             self._memory[memory.step] = memory
+        if self._user is not None:
+            with self._guard.over("turning spans and rows into telemetry"):
+                self._user.drain(outlet)
         with self._guard.over("reading device times"):
             for batch, device in self._unresolved.release(batches):
                 self._hand_on(batch, device, origin, outlet)
@@ -180,10 +246,13 @@ class Pipeline:
     def _export(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
         with self._guard.over("encoding spans"):
             outlet.flush()
-        if not self._metric_senders:
+        lines = None if self._user is None else self._user.lines
+        if not self._metric_senders and not self._pull and lines is None:
             return
         with self._guard.over("collecting metrics"):
             data = self._collect(origin, outlet)
+            if lines is not None:
+                lines.metrics(data)
             for sender in self._metric_senders:
                 sender.put(data, 1)
 
@@ -195,6 +264,7 @@ class Pipeline:
             at_unix_ns = self._anchor.unix_ns_of(reading.at_ns)
             self._aggregator.reading(metric, (*base, *reading.attributes), reading.value, at_unix_ns)
         losses["reading: queue full"] = self._readings.dropped
+        losses |= {} if self._user is None else self._user.losses()
         losses["step: queue full"] = self._recorder.timing.dropped
         losses["memory: queue full"] = self._recorder.memory.dropped
         for kind, count in losses.items():
@@ -203,4 +273,7 @@ class Pipeline:
         senders = (*outlet.senders, *self._metric_senders)
         own_s = time.thread_time() + self._other_cpu_time_s() + sum(sender.cpu_time_s for sender in senders)
         self._aggregator.set_total(metrics.SELF_CPU_TIME, base, own_s)
-        return self._aggregator.collect(self._anchor.unix_ns_of(monotonic_ns()), origin.resource, emit.SCOPE)
+        whose = (self._anchor.unix_ns_of(monotonic_ns()), origin.resource, emit.SCOPE)
+        if self._pull:
+            self._pull.publish(self._aggregator.latest(*whose))
+        return self._aggregator.collect(*whose)

@@ -7,11 +7,12 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
 from stepmeter.telemetry.emit import SCOPE, SpanRecord
+from stepmeter.telemetry.user_spans import UserSpanRecord
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
-def readable(record: SpanRecord, resource: Resource) -> ReadableSpan:
+def readable(record: SpanRecord | UserSpanRecord, resource: Resource) -> ReadableSpan:
     """Make the SDK's object of a record.
 
     Args:

@@ -53,6 +53,20 @@ class Sender:
             self._queue.append((payload, items))
             self._changed.notify()
 
+    def wait_idle(self, deadline_s: float) -> bool:
+        """Wait until nothing waits or is under way.
+
+        Args:
+            deadline_s: On `time.monotonic()`.
+
+        Returns:
+            Whether that was reached.
+        """
+        with self._changed:
+            while self._waiting and (left_s := deadline_s - time.monotonic()) > 0:
+                self._changed.wait(left_s)
+            return not self._waiting
+
     def begin_close(self) -> None:
         """Let the thread end once the queue is empty; a payload that fails from now on is not tried again."""
         self._closing.set()
@@ -85,6 +99,8 @@ class Sender:
                     self._lose("destination refused", items)
             with self._changed:
                 self._waiting -= items
+                if not self._waiting:
+                    self._changed.notify_all()
             self.cpu_time_s = time.thread_time()
 
     def _next(self) -> tuple[Any, int] | None:
