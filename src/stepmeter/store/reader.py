@@ -107,7 +107,7 @@ class RunReader:
         self._lock = threading.Lock()
         self._sealed = identity.sealed_ns is not None
         self._connection = _connect(path, sealed=self._sealed)
-        self._installed: dict[str, str] = {}
+        self._installed: dict[str, tuple[RunIdentity, tuple[Segment, ...]]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -166,11 +166,11 @@ class RunReader:
     def _install(self, listing: _Listing) -> None:
         """Point `raw.*` at the files of a snapshot; only what differs is defined anew."""
         first = not self._installed
-        for table in listing.segments:
-            statement = listing.view(table)
-            if self._installed.get(table.name) != statement:
-                self._connection.execute(statement)
-                self._installed[table.name] = statement
+        for table, segments in listing.segments.items():
+            wanted = (listing.identity, segments)
+            if self._installed.get(table.name) != wanted:
+                self._connection.execute(listing.view(table))
+                self._installed[table.name] = wanted
         if first:
             for name in PUBLIC_VIEWS:
                 self._connection.execute(public_view(name))

@@ -5,13 +5,13 @@ Missing is not zero: a phase that was not measured never makes a fast rank.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
-from stepmeter.analysis.step_time.columns import StepTimeColumns, as_columns
+from stepmeter.analysis.step_time.columns import CLOCKS, StepTimeColumns, as_columns
 from stepmeter.analysis.step_time.model import (
     Clock,
     SilentRank,
@@ -27,7 +27,7 @@ from stepmeter.analysis.step_time.source import (
     TRACED,
     StepTimeRepositorySnapshot,
 )
-from stepmeter.analysis.step_time.statistics import rank_facts, rank_metrics, window_shares
+from stepmeter.analysis.step_time.statistics import Statistics, summarize
 
 MIN_TYPICAL_STEPS = 2
 """Warm-up steps are left out when at least so many others exist; the fewest steps that a diagnosis takes."""
@@ -38,8 +38,8 @@ MAX_LOST_PAIRS_SHARE = 0.05
 Series = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
 Slices = Mapping[int, slice]
-Table = Mapping[tuple[int, str, Clock], Series]
-"""Milliseconds on each aligned step by rank, source metric and clock; NaN where not measured."""
+Table = Mapping[tuple[str, Clock], Series]
+"""Milliseconds by source metric and clock, shape (ranks, steps); NaN where not measured."""
 
 
 def align(snapshot: StepTimeRepositorySnapshot, window_size: int) -> StepTimeWindow:
@@ -60,25 +60,21 @@ def align(snapshot: StepTimeRepositorySnapshot, window_size: int) -> StepTimeWin
     shared = _shared_steps(rows, slices)
     common, warmup_left_out = _typical_tail(rows, slices, shared, window_size)
     table = _table(rows, slices, common)
-    clock, kept = _choose_clock(table, taking_part, len(common))
+    clock, kept = _choose_clock(table, len(common))
     steps = tuple(common[kept].tolist())
-    table = {key: series[kept] for key, series in table.items()}
-    ranks = (
-        [rank_facts(rank, _available(table, rank, clock), _both_clocks(table, rank)) for rank in taking_part]
-        if steps
-        else []
-    )
+    table = {key: values[:, kept] for key, values in table.items()}
+    found = summarize(taking_part, _available(table, clock), _both_clocks(table)) if steps else Statistics()
     return StepTimeWindow(
         clock=clock,
         steps=steps,
         window_size=window_size,
         training_strategy=snapshot.training_strategy,
         expected_ranks=snapshot.global_ranks,
-        rank_facts=tuple(ranks),
+        rank_facts=found.rank_facts,
         identities=snapshot.identities,
-        metrics=rank_metrics(ranks),
-        shares=window_shares(ranks),
-        cohorts=_cohorts(ranks, snapshot.training_strategy),
+        metrics=found.metrics,
+        shares=found.shares,
+        cohorts=_cohorts(found.rank_facts, snapshot.training_strategy),
         coverage=_coverage(
             snapshot,
             taking_part,
@@ -124,50 +120,44 @@ def _count_within(steps: Steps, reach: Steps) -> int:
     return int(((steps >= reach[0]) & (steps <= reach[-1])).sum())
 
 
-def _table(rows: StepTimeColumns, slices: Slices, steps: Steps) -> dict[tuple[int, str, Clock], Series]:
-    table: dict[tuple[int, str, Clock], Series] = {}
-    for rank, rows_of in slices.items():
-        positions = rows_of.start + np.searchsorted(rows.step[rows_of], steps)
-        for (metric, clock), times_ms in rows.times_ms.items():
-            table[rank, metric, clock] = times_ms[positions]
-    return table
+def _table(rows: StepTimeColumns, slices: Slices, steps: Steps) -> Table:
+    positions = [rows_of.start + np.searchsorted(rows.step[rows_of], steps) for rows_of in slices.values()]
+    where = np.array(positions, dtype=np.intp).reshape(len(slices), len(steps))
+    return {key: times_ms[where] for key, times_ms in rows.times_ms.items()}
 
 
-def _choose_clock(table: Table, ranks: list[int], n_steps: int) -> tuple[Clock, npt.NDArray[np.bool_]]:
+def _choose_clock(table: Table, n_steps: int) -> tuple[Clock, npt.NDArray[np.bool_]]:
     """The device clock if it is complete but for a few steps, which are left out; never a mixture."""
     everything = np.ones(n_steps, dtype=np.bool_)
     complete = everything.copy()
-    for rank in ranks:
-        for metric in SOURCE_METRICS:
-            gpu_there = ~np.isnan(table[rank, metric, "gpu"])
-            must_be_there = metric in {"input_wait", TRACED} or ~np.isnan(table[rank, metric, "cpu"])
-            complete &= gpu_there | ~np.broadcast_to(must_be_there, (n_steps,))
-    lost = n_steps - int(complete.sum())
-    if n_steps and lost <= MAX_LOST_PAIRS_SHARE * n_steps:
+    for metric in SOURCE_METRICS:
+        lost = np.isnan(table[metric, "gpu"])
+        if metric not in {"input_wait", TRACED}:
+            lost &= ~np.isnan(table[metric, "cpu"])
+        complete &= ~lost.any(axis=0)
+    n_lost = n_steps - int(complete.sum())
+    if n_steps and n_lost <= MAX_LOST_PAIRS_SHARE * n_steps:
         return "gpu", complete
     return "cpu", everything
 
 
-def _available(table: Table, rank: int, clock: Clock) -> dict[str, Series]:
-    """Required signals measured on every step; occasional ones on any, zero elsewhere."""
+def _available(table: Table, clock: Clock) -> dict[str, Series]:
+    """Required signals of ranks that measured them on every step; occasional ones on any, zero elsewhere."""
     available = {}
     for metric in SOURCE_METRICS:
-        series = table[rank, metric, clock]
-        measured = ~np.isnan(series)
-        if measured.all():
-            available[metric] = series
-        elif metric in OCCASIONAL and measured.any():
-            available[metric] = np.where(measured, series, 0.0)
+        values = table[metric, clock]
+        missing = np.isnan(values)
+        if metric in OCCASIONAL:
+            values = np.where(missing & ~missing.all(axis=1, keepdims=True), 0.0, values)
+        available[metric] = values
     return available
 
 
-def _both_clocks(table: Table, rank: int) -> dict[tuple[str, Clock], Series]:
-    clocks: tuple[Clock, Clock] = ("cpu", "gpu")
-    pairs = {(metric, clock): table[rank, metric, clock] for metric in ("input_wait", TRACED) for clock in clocks}
-    return {key: series for key, series in pairs.items() if not np.isnan(series).any()}
+def _both_clocks(table: Table) -> dict[tuple[str, Clock], Series]:
+    return {(metric, clock): table[metric, clock] for metric in ("input_wait", TRACED) for clock in CLOCKS}
 
 
-def _cohorts(ranks: list[StepTimeRankFacts], strategy: str | None) -> StepTimeCohorts:
+def _cohorts(ranks: Sequence[StepTimeRankFacts], strategy: str | None) -> StepTimeCohorts:
     averages = [(facts.global_rank, facts.average) for facts in ranks]
     needs_forward = (strategy or "").startswith("fsdp")
     return StepTimeCohorts(

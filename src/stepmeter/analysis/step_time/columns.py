@@ -67,6 +67,15 @@ class StepTimeColumns(Sequence[StepTimeSourceRow]):
         edges = [*starts.tolist(), len(self)]
         return {rank: slice(edges[number], edges[number + 1]) for number, rank in enumerate(ranks.tolist())}
 
+    def and_later(self, later: StepTimeColumns, first_step: int) -> StepTimeColumns:
+        """These rows and later ones, without steps before a first one; where both have a step, the later row."""
+        joined = {key: np.concatenate([self.times_ms[key], later.times_ms[key]]) for key in self.times_ms}
+        names = ("source_id", "global_rank", "step", "warmup")
+        heads = [np.concatenate([getattr(self, name), getattr(later, name)]) for name in names]
+        recent = heads[2] >= first_step
+        source_id, rank, step, warmup = (values[recent] for values in heads)
+        return _ordered(source_id, rank, step, warmup, {key: values[recent] for key, values in joined.items()})
+
     def same_as(self, other: object) -> bool:
         """Whether another sequence of rows holds the same values."""
         return (

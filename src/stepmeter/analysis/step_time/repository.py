@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepmeter.analysis.queries import query
-from stepmeter.analysis.step_time.columns import StepTimeColumns, from_store
+from stepmeter.analysis.step_time.columns import StepTimeColumns, as_columns, from_store
 from stepmeter.analysis.step_time.model import LIVE_WINDOW_STEPS, SUMMARY_WINDOW_STEPS, Profile
 from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot, StepTimeSourceCursor
 from stepmeter.analysis.step_time.tail import Tail, last_shared_step, positions_of, read_tail
@@ -40,11 +41,11 @@ def load(
         The source facts; `previous` itself when nothing new was stored, or nothing that changes what was read.
     """
     position = _position(source, profile)
-    if previous is not None and position == previous.store_cursor:
+    if previous is not None and position == previous.store_position:
         return previous
     lookback_steps = round(window_size * LOOKBACK_FACTOR[profile])
-    read = _live if profile == "live" else _summary
-    found = read(source, lookback_steps, position)
+    read = _live(source, lookback_steps, previous) if profile == "live" else _summary(source, lookback_steps)
+    found = replace(read, store_cursor=source.cursor, store_position=position)
     return previous if previous is not None and _is_unchanged(previous, found) else found
 
 
@@ -64,37 +65,47 @@ def _is_unchanged(previous: StepTimeRepositorySnapshot, found: StepTimeRepositor
     )
 
 
-def _live(source: Snapshot, lookback_steps: int, position: Hashable) -> StepTimeRepositorySnapshot:
+def _live(
+    source: Snapshot, lookback_steps: int, previous: StepTimeRepositorySnapshot | None
+) -> StepTimeRepositorySnapshot:
     marks = source.watermark()
     if not marks:
-        return StepTimeRepositorySnapshot(store_cursor=position)
+        return StepTimeRepositorySnapshot()
     attempt = marks[-1].attempt
-    tail = read_tail(source, attempt, positions_of(marks, attempt), lookback_steps)
-    return _snapshot(tail, _attempts(marks), position)
+    known = positions_of(marks, attempt)
+    before = _tail_before(previous, attempt, last_shared_step(known) - lookback_steps + 1)
+    newer = source if before is None or previous is None else source.since(previous.store_cursor)
+    return _snapshot(read_tail(newer, attempt, known, lookback_steps, before), _attempts(marks))
+
+
+def _tail_before(previous: StepTimeRepositorySnapshot | None, attempt: int, first_step: int) -> Tail | None:
+    """What was read before, if later rows can be joined to it."""
+    if previous is None or previous.cursor.attempt != attempt or previous.first_step > first_step:
+        return None
+    return Tail(attempt, previous.first_step, as_columns(previous.rows), {})
 
 
 def _attempts(marks: Sequence[RankWatermark]) -> int:
     return len({mark.attempt for mark in marks})
 
 
-def _summary(source: Snapshot, lookback_steps: int, position: Hashable) -> StepTimeRepositorySnapshot:
+def _summary(source: Snapshot, lookback_steps: int) -> StepTimeRepositorySnapshot:
     dropped = dict(source.rows(query("dropped")))
     marks = [RankWatermark(*row) for row in source.rows(query("step_progress"))]
     if not marks:
-        return StepTimeRepositorySnapshot(store_cursor=position, dropped=dropped)
+        return StepTimeRepositorySnapshot(dropped=dropped)
     attempt = marks[-1].attempt
     positions = positions_of(marks, attempt)
     last = last_shared_step(positions)
     first = last - lookback_steps + 1
     rows = from_store(source.tail(first).columns(query("step_rows"), (attempt, first, last)))
     recorded = sum(item.progress.recorded_steps for item in positions.values())
-    return _snapshot(Tail(attempt, rows, positions), _attempts(marks), position, recorded, dropped)
+    return _snapshot(Tail(attempt, first, rows, positions), _attempts(marks), recorded, dropped)
 
 
 def _snapshot(
     tail: Tail,
     attempts: int,
-    position: Hashable,
     recorded_steps: int | None = None,
     dropped: Mapping[str, int] | None = None,
 ) -> StepTimeRepositorySnapshot:
@@ -116,5 +127,5 @@ def _snapshot(
         progress=progress,
         dropped=dropped or {},
         attempts=attempts,
-        store_cursor=position,
+        first_step=tail.first_step,
     )

@@ -10,7 +10,6 @@ Source: Politis and Romano, "A circular block-resampling procedure for stationar
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,8 @@ import numpy.typing as npt
 BOOTSTRAP_SAMPLES = 200
 BOOTSTRAP_SEED = 20_260_101
 INTERVAL_PERCENTILES = (2.5, 97.5)
+MAX_VALUES_AT_ONCE = 2_000_000
+"""Bounds the memory that drawing takes, at 8 bytes a value."""
 
 Table = npt.NDArray[np.float64]
 
@@ -35,19 +36,23 @@ class Resampling:
         generator = np.random.default_rng(BOOTSTRAP_SEED)
         self._starts = generator.integers(0, n_steps, size=(BOOTSTRAP_SAMPLES, -(-n_steps // self._block)))
 
-    def means(self, series: Sequence[Sequence[float]] | Table) -> Table:
+    def means(self, series: Table) -> Table:
         """Mean of each draw.
 
         Args:
-            series: A metric of each rank, shape (ranks, steps).
+            series: Values on each step, shape (…, steps); NaN stays NaN.
 
         Returns:
-            Shape (ranks, draws).
+            Shape (…, draws).
         """
-        sums = _block_sums(np.asarray(series, dtype=np.float64), self._block)
-        totals: Table = sums[:, self._starts].sum(axis=2)
-        means: Table = totals / (self._starts.shape[1] * self._block)
-        return means
+        rows = series.reshape(-1, series.shape[-1])
+        means = np.empty((len(rows), BOOTSTRAP_SAMPLES))
+        at_once = max(1, MAX_VALUES_AT_ONCE // self._starts.size)
+        for first in range(0, len(rows), at_once):
+            sums = _block_sums(rows[first : first + at_once], self._block)
+            means[first : first + at_once] = sums[:, self._starts].sum(axis=2)
+        means /= self._starts.shape[1] * self._block
+        return means.reshape(*series.shape[:-1], BOOTSTRAP_SAMPLES)
 
 
 @functools.lru_cache(maxsize=4)
@@ -56,17 +61,17 @@ def resampling(n_steps: int) -> Resampling:
     return Resampling(n_steps)
 
 
-def interval(values: Table) -> tuple[float, float]:
+def interval(values: Table) -> tuple[Table, Table]:
     """The 95 % interval of the median over ranks.
 
     Args:
-        values: A figure of each rank in each draw, shape (ranks, draws).
+        values: A figure of each rank in each draw, shape (…, ranks, draws).
 
     Returns:
-        Its lower and upper end.
+        Its lower and upper ends, shape (…).
     """
-    low, high = np.percentile(np.median(values, axis=0), INTERVAL_PERCENTILES)
-    return float(low), float(high)
+    low, high = np.percentile(np.median(values, axis=-2), INTERVAL_PERCENTILES, axis=-1)
+    return low, high
 
 
 def _block_sums(table: Table, block: int) -> Table:

@@ -51,7 +51,7 @@ class RankIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RankProgress:
-    """How far a rank has come: over the whole attempt in the summary profile, over the rows read in the live one.
+    """How far a rank has come, over the whole attempt and not only its loaded rows.
 
     Attributes:
         recorded_steps: Steps in the store.
@@ -79,7 +79,7 @@ class StepTimeSourceCursor:
 
     Attributes:
         attempt: The attempt that was read, None before the first step.
-        recorded_steps: Steps of all ranks, of the rows that were read in the live profile.
+        recorded_steps: Steps of all ranks; in the live profile rows that were read.
         latest_step: Greatest step number of any rank.
         last_end_ns: Latest end of a step, Unix time in ns.
     """
@@ -103,7 +103,9 @@ class StepTimeRepositorySnapshot:
         progress: How far each reporting rank has come.
         dropped: What the producers reported as lost, by kind.
         attempts: Number of attempts in the store; only the latest is read.
-        store_cursor: The store's own position, by which a reading without anything new is known before it is made.
+        first_step: The step from which on rows were read.
+        store_cursor: The store's own cursor, after which a later reading goes on.
+        store_position: Its part that matters here, by which a reading without news is known before it is made.
     """
 
     rows: Sequence[StepTimeSourceRow] = ()
@@ -114,4 +116,6 @@ class StepTimeRepositorySnapshot:
     progress: Mapping[int, RankProgress] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     attempts: int = 0
-    store_cursor: Hashable = ()
+    first_step: int = 0
+    store_cursor: tuple[tuple[str, str, str], ...] = ()
+    store_position: Hashable = ()

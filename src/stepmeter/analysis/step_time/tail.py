@@ -1,16 +1,15 @@
 """The live profile: the end of a run, at a cost that does not grow with the run.
 
-The store's watermarks say how far each rank has come without a step being read; only segments that reach into the
-tail are read, with one statement.
+The store's watermarks say how far each rank has come without a step being read. The first reading takes the
+segments that reach into the tail; a later one takes only those that came since, and joins them to the rows that it
+had.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from stepmeter.analysis.queries import query
 from stepmeter.analysis.step_time.columns import StepTimeColumns, from_store
@@ -18,11 +17,9 @@ from stepmeter.analysis.step_time.silence import silent_ranks
 from stepmeter.analysis.step_time.source import RankIdentity, RankProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from stepmeter.store.reader import RankWatermark, Snapshot
 
-Found = dict[str, npt.NDArray[Any]]
+LAST_STEP = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +43,13 @@ class Tail:
 
     Attributes:
         attempt: The attempt that it is of.
-        rows: Its rows, as far back as asked for.
-        positions: How far each rank has come: over these rows, or over all where it has none of them.
+        first_step: The step from which on rows are there.
+        rows: Its rows.
+        positions: How far each rank has come.
     """
 
     attempt: int
+    first_step: int
     rows: StepTimeColumns
     positions: Mapping[int, RankPosition]
 
@@ -81,51 +80,40 @@ def last_shared_step(positions: Mapping[int, RankPosition]) -> int:
     return min(item.progress.last_step for rank, item in positions.items() if rank not in silent)
 
 
-def read_tail(source: Snapshot, attempt: int, known: Mapping[int, RankPosition], lookback_steps: int) -> Tail:
+def read_tail(
+    source: Snapshot, attempt: int, known: Mapping[int, RankPosition], lookback_steps: int, before: Tail | None
+) -> Tail:
     """Read the end of a run with one statement.
 
     Args:
-        source: One snapshot of the store.
+        source: One snapshot of the store, without the segments that `before` is of.
         attempt: The attempt to read.
         known: How far each of its ranks has come at least.
         lookback_steps: How many steps to keep.
+        before: What was read before; None, or a tail that begins too late, when all of it has to be read.
 
     Returns:
         The tail.
     """
     first = last_shared_step(known) - lookback_steps + 1
-    found = source.tail(first).columns(query("step_tail"), (attempt, first))
-    positions = {**known, **_positions(found)}
-    last = last_shared_step(positions)
-    recent = found["step"] > last - lookback_steps
-    return Tail(attempt, from_store({name: values[recent] for name, values in found.items()}), positions)
+    rows = from_store(source.tail(first).columns(query("step_rows"), (attempt, first, LAST_STEP)))
+    if before is not None:
+        rows = before.rows.and_later(rows, first)
+    return Tail(attempt, first, rows, _caught_up(known, rows))
 
 
-def _positions(found: Found) -> dict[int, RankPosition]:
-    positions = {}
-    for rank in np.unique(found["rank"]).tolist():
-        rows = np.flatnonzero(found["rank"] == rank)
-        steps = found["step"][rows]
-        newest = int(rows[steps.argmax()])
-        positions[rank] = RankPosition(
-            RankProgress(
-                recorded_steps=len(np.unique(steps)),
-                first_step=int(steps.min()),
-                last_step=int(steps.max()),
-                first_start_ns=int(found["start_ns"][rows].min()),
-                last_end_ns=int(found["source_id"][rows].max()),
-            ),
-            RankIdentity(
-                rank,
-                *(_value(found[name], newest) for name in ("local_rank", "node_rank", "host", "world_size", "hw_id")),
-            ),
-            _value(found["strategy"], newest),
-        )
+def _caught_up(known: Mapping[int, RankPosition], rows: StepTimeColumns) -> dict[int, RankPosition]:
+    """Watermarks are older than rows by a moment: count what they do not know of yet."""
+    positions = dict(known)
+    for rank, of_rank in rows.of_ranks().items():
+        steps = rows.step[of_rank]
+        if rank in known and steps[-1] > known[rank].progress.last_step:
+            progress = known[rank].progress
+            newer = replace(
+                progress,
+                recorded_steps=progress.recorded_steps + int((steps > progress.last_step).sum()),
+                last_step=int(steps[-1]),
+                last_end_ns=max(progress.last_end_ns, int(rows.source_id[of_rank].max())),
+            )
+            positions[rank] = replace(known[rank], progress=newer)
     return positions
-
-
-def _value(column: npt.NDArray[Any], index: int) -> Any:
-    value = column[index]
-    if value is np.ma.masked or value is None:
-        return None
-    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,178 @@
+"""What reading costs: a live refresh and a summary of 10^4, 10^5 and 10^6 steps x 8 ranks.
+
+The stores are written by DuckDB in the layout that a collector leaves: some live segments of a second each, some
+folded ones, and large ones. A refresh is timed after a new segment of ten steps arrived, so that it reads, aligns and
+diagnoses; `unchanged` is one without news. `CPU` is what the refresh took of its thread, which other programs on the
+machine disturb less. The summary runs in a process of its own, whose peak memory is told too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import duckdb
+
+from stepmeter.analysis.step_time.live import LiveStepTimeSession
+from stepmeter.store import schema, segments
+from stepmeter.store.files import cold_name
+from stepmeter.store.watermark import RankWatermark, Watermark
+
+RANKS = 8
+STEP_NS = 100_000_000
+EPOCH_NS = 1_700_000_000_000_000_000
+LIVE_SEGMENTS, LIVE_STEPS = 20, 10
+FOLDED_SEGMENTS, FOLDED_STEPS = 20, 320
+LARGE_STEPS = 131_072
+
+VALUES = {
+    "run_id": "'bench'",
+    "step": "s",
+    "attempt": "0",
+    "rank": "r",
+    "local_rank": "r",
+    "node_rank": "0",
+    "world_size": f"{RANKS}",
+    "strategy": "'ddp'",
+    "warmup": "s = 1",
+    "host": "'worker-0'",
+    "start_ns": f"{EPOCH_NS} + s * {STEP_NS}",
+    "end_ns": f"{EPOCH_NS} + (s + 1) * {STEP_NS} + r * 1000",
+    "traced_cpu_ns": "95000000 + hash(s, r) % 1000000",
+    "input_wait_cpu_ns": "5000000 + hash(s, r, 1) % 1000000",
+    "h2d_cpu_ns": "5000000",
+    "forward_cpu_ns": "30000000 + hash(s, r, 2) % 1000000",
+    "backward_cpu_ns": "45000000 + hash(s, r, 3) % 1000000",
+    "optimizer_cpu_ns": "10000000",
+    "trace_id": "md5(s::VARCHAR)",
+    "span_id": "substr(md5((s, r)::VARCHAR), 1, 16)",
+    "resource_id": "'resource-' || r",
+    "attributes": "'{}'",
+}
+COLUMNS = ", ".join(f'({VALUES.get(c.name, "NULL")})::{c.type} AS "{c.name}"' for c in schema.STEPS.columns)
+
+
+def copy(connection, path, first, last):
+    """Write steps as one segment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection.execute(
+        f"COPY (SELECT {COLUMNS} FROM range({first}, {last} + 1) t(s), range({RANKS}) u(r) ORDER BY r, s) "  # noqa: S608
+        f"TO '{path}' (FORMAT parquet, COMPRESSION zstd)"
+    )
+
+
+def build(directory, n_steps):
+    """A run of so many steps of 8 ranks."""
+    run = segments.create_run(directory, f"bench-{n_steps}", f"bench-{n_steps}")
+    live_from = n_steps - LIVE_SEGMENTS * LIVE_STEPS + 1
+    folded_from = live_from - FOLDED_SEGMENTS * FOLDED_STEPS
+    pieces = [(first, min(first + LARGE_STEPS, folded_from) - 1, 3) for first in range(1, folded_from, LARGE_STEPS)]
+    pieces += [(first, first + FOLDED_STEPS - 1, 1) for first in range(folded_from, live_from, FOLDED_STEPS)]
+    pieces += [(first, first + LIVE_STEPS - 1, 0) for first in range(live_from, n_steps, LIVE_STEPS)]
+    data, number = run / "data" / "steps", 1
+    with duckdb.connect() as connection:
+        for first, last, level in pieces:
+            count = 32**level
+            name = cold_name(number, number + count - 1, level, (first, last)) if level else f"{number:012d}.parquet"
+            copy(connection, data / ("cold" if level else "live") / "c=bench" / name, first, last)
+            number += count
+    advance(run, number - 1, n_steps)
+    return run, number
+
+
+def advance(run, number, n_steps):
+    """The watermark that a collector would have left."""
+    marks = [
+        RankWatermark(
+            *(0, rank, n_steps, 1, n_steps, EPOCH_NS + STEP_NS, EPOCH_NS + (n_steps + 1) * STEP_NS + rank * 1000),
+            *("ddp", RANKS, rank, 0, "worker-0", None),
+        )
+        for rank in range(RANKS)
+    ]
+    watermark = Watermark(run, "bench")
+    # as the collector of a long run would have left it; counting millions of rows here would take minutes
+    watermark._ranks = {(mark.attempt, mark.rank): mark for mark in marks}  # noqa: SLF001 - see above
+    watermark._number = number - 1  # noqa: SLF001 - see above
+    watermark.advance(number, [])
+
+
+def live(run, number, n_steps, rounds):
+    """Refreshes with ten new steps each, and as many without."""
+    changed, unchanged, cpu = [], [], []
+    with LiveStepTimeSession(run) as session, duckdb.connect() as connection:
+        began = time.perf_counter()
+        session.refresh()
+        first_ms = (time.perf_counter() - began) * 1e3
+        for _ in range(rounds):
+            path = run / "data" / "steps" / "live" / "c=bench" / f"{number:012d}.parquet"
+            copy(connection, path, n_steps + 1, n_steps + LIVE_STEPS)
+            n_steps += LIVE_STEPS
+            advance(run, number, n_steps)
+            number += 1
+            began, began_cpu = time.perf_counter(), time.thread_time()
+            result = session.refresh()
+            changed.append((time.perf_counter() - began) * 1e3)
+            cpu.append((time.thread_time() - began_cpu) * 1e3)
+            began = time.perf_counter()
+            session.refresh()
+            unchanged.append((time.perf_counter() - began) * 1e3)
+            assert result.analysis.window.steps[-1] == n_steps
+    return first_ms, changed, cpu, unchanged
+
+
+def summary(run):
+    """The command, its wall time and its peak memory."""
+    program = (
+        "import json, resource, sys, time; from pathlib import Path; began = time.perf_counter(); "
+        "from stepmeter.report.summary import summarize; document = summarize(Path(sys.argv[1])).document; "
+        "print(json.dumps([time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(run)], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path, help="write the rows here too")
+    arguments = parser.parse_args()
+    rows = []
+    headings = ("steps x 8", "first ms", "refresh ms", "p90", "CPU", "unchanged", "summary s", "MiB")
+    print("".join(f"{heading:>12}" for heading in headings))
+    with tempfile.TemporaryDirectory() as directory:
+        for n_steps in arguments.steps:
+            run, number = build(Path(directory), n_steps)
+            first_ms, changed, cpu, unchanged = live(run, number, n_steps, arguments.rounds)
+            summary_s, peak_mib = summary(run)
+            row = {
+                "steps": n_steps,
+                "first_refresh_ms": first_ms,
+                "refresh_ms": statistics.median(changed),
+                "refresh_cpu_ms": statistics.median(cpu),
+                "refresh_p90_ms": statistics.quantiles(changed, n=10)[-1],
+                "unchanged_ms": statistics.median(unchanged),
+                "summary_s": summary_s,
+                "summary_peak_mib": peak_mib,
+            }
+            rows.append(row)
+            figures = (row["first_refresh_ms"], row["refresh_ms"], row["refresh_p90_ms"], row["refresh_cpu_ms"])
+            print(
+                f"{n_steps:>12,}" + "".join(f"{figure:>12.1f}" for figure in figures),
+                f"{row['unchanged_ms']:>11.2f}{summary_s:>12.2f}{peak_mib:>12.0f}",
+                flush=True,
+            )
+    growth = rows[-1]["refresh_cpu_ms"] / rows[0]["refresh_cpu_ms"]
+    print(f"a refresh at {rows[-1]['steps']:,} steps takes {growth:.2f} x the CPU of one at {rows[0]['steps']:,}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"analysis": rows, "live_growth": growth}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
