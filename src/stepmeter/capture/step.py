@@ -99,6 +99,7 @@ class StepCapture:
         self.memory = (hw_id, peak_allocated_bytes, peak_reserved_bytes)
 
 
+_new_tuple = tuple.__new__
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -192,24 +193,16 @@ class Recorder:
             return fresh
         self.steps = step = self.steps + 1
         regions, batches, identity = capture.regions, capture.batches, self.identity
-        samples, tokens = batches[0][1:] if len(batches) == 1 else _totals(batches)
+        if len(batches) == 1:
+            _, samples, tokens = batches[0]
+        else:
+            samples, tokens = _totals(batches)
         if start_ns is None:
             start_ns = min([region[1] for region in regions], default=end_ns)
-        self.timing.put(
-            StepTimeBatch(
-                step,
-                start_ns,
-                end_ns,
-                regions,
-                len(batches),
-                samples,
-                tokens,
-                capture.warmup or step == 1,
-                identity,
-                capture.device,
-                capture.away_ns,
-            )
-        )
+        warmup = capture.warmup or step == 1
+        device, away_ns = capture.device, capture.away_ns
+        fields = (step, start_ns, end_ns, regions, len(batches), samples, tokens, warmup, identity, device, away_ns)
+        self.timing.put(_new_tuple(StepTimeBatch, fields))  # half the time of StepTimeBatch(...)
         if capture.memory is not None:
             self.memory.put(StepMemory(step, *capture.memory, identity))
         if self.on_publish is not None:

@@ -10,6 +10,7 @@ import torch
 
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.instrumentation.boundary import Boundaries
+from stepmeter.instrumentation.closing import BACKWARD_INDEX
 from stepmeter.instrumentation.patch import Patch
 
 
@@ -42,10 +43,9 @@ def _timed(boundaries: Boundaries, original: Any) -> Any:
             boundaries.failed()
             raise
         end_ns = monotonic_ns()
-        try:
-            boundaries.backward_ended(start_ns, end_ns, None if timer is None or mark is None else timer.pair(mark))
-        except Exception as error:
-            boundaries.fault("backward", error)
+        boundaries.in_backward = False
+        pending = None if timer is None or mark is None else timer.pair(mark)
+        boundaries.log.append((BACKWARD_INDEX, (BACKWARD_INDEX, start_ns, end_ns, pending), None, None))
         return result
 
     return backward

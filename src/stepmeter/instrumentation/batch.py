@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 _DEPTH = 3
-_PLAIN = (list, tuple)
+_TENSOR = torch.Tensor
 
 
 def sizes_of(batch: Any) -> tuple[int | None, int | None]:
@@ -21,10 +21,11 @@ def sizes_of(batch: Any) -> tuple[int | None, int | None]:
         Samples: the leading dimension of its first tensor. Tokens: what `attention_mask` keeps, if it lies in host
         memory, else the elements of `input_ids`. Each is None where the batch does not show it.
     """
-    if type(batch) in _PLAIN:  # the abstract classes below cost a microsecond
-        first = batch[0] if batch else None
-        if isinstance(first, torch.Tensor):
-            return first.size(0) if first.dim() else None, None
+    kind = type(batch)
+    if kind is list or kind is tuple:  # the abstract classes below cost a microsecond
+        first: Any = batch[0] if batch else None
+        if type(first) is _TENSOR and first.dim():
+            return first.size(0), None
     elif isinstance(batch, Mapping):
         ids = batch.get("input_ids")
         if isinstance(ids, torch.Tensor):

@@ -13,12 +13,16 @@ from threading import get_ident
 from typing import Any, Final
 
 from stepmeter.capture.clock import monotonic_ns
-from stepmeter.capture.step import Batch
+from stepmeter.capture.region import Region
 from stepmeter.conventions.phases import OPTIMIZER, PHASES
-from stepmeter.instrumentation.closing import BACKWARD_INDEX, FORWARD_INDEX, Closing
+from stepmeter.instrumentation.closing import BACKWARD_INDEX, FAILURE, FORWARD_INDEX, ODD_FORWARD, Closing
 from stepmeter.instrumentation.undecided import Undecided
 
 _OPTIMIZER: Final = PHASES.index(OPTIMIZER)
+
+_USUAL: Final = [Undecided.INPUT_WAIT, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER]
+
+_NOTHING: Final = (FAILURE, 0, 0, None)
 
 _REGION_LIMIT: Final = 100_000
 """Regions of one step; a program that calls a root in training mode and never updates would fill memory otherwise."""
@@ -27,16 +31,18 @@ _REGION_LIMIT: Final = 100_000
 class Boundaries(Closing):
     """Turns the events of the training thread into steps.
 
-    What happens on each step is written flat: in a real loop, with cold caches, a Python call costs about 1 µs.
+    In a real loop, with cold caches, a Python call costs about 1 µs. So the patches only note what happens, and it is
+    looked at where a step may end: all at once for a step of a plain loop, event by event for any other.
     """
 
     __slots__ = ()
 
     def takes_over(self) -> bool:
         """Whether the calling thread becomes the one that trains: the other is gone, or between two steps."""
+        self.flush()
         if not self.owner or self.explicit or self.in_forward or self.in_backward:
             return False  # checkpointing runs forwards again on autograd's own threads
-        between = self._cut is not None or not self._capture.regions
+        between = self.cut is not None or not self._capture.regions
         if not between and any(thread.ident == self.owner for thread in threading.enumerate()):
             return False
         self.finish(monotonic_ns())
@@ -45,18 +51,72 @@ class Boundaries(Closing):
         self.owner = get_ident()
         return True
 
+    def flush(self) -> None:
+        """Look at what has happened, event by event."""
+        events, self.log, self.updates = self.log, [], False
+        for code, region, one, other in events:
+            if code in {FORWARD_INDEX, ODD_FORWARD}:
+                self.forward_ended(region, one, other)
+            elif code == BACKWARD_INDEX:
+                self.backward_ended(region)
+            elif code == _OPTIMIZER:
+                self.optimizer_ended(region, one)
+            elif code == Undecided.INPUT_WAIT:
+                self._undecided.fetched(region, one, other)
+            elif code == FAILURE:
+                self._failed = not self.explicit
+            else:
+                self.copied(region)
+
+    def _publish_plain(self, loader: int, start_ns: int) -> bool:
+        """Publish a step of one fetch, as most are, without a look at each event; False if it is another kind."""
+        log, capture, recorder, undecided = self.log, self._capture, self.recorder, self._undecided
+        _, first, batch, no_grad = log[0]
+        codes = [event[0] for event in log]
+        if codes != _USUAL and not _is_simple(codes):
+            return False
+        if batch[0] != loader or no_grad:
+            return False
+        if (
+            capture.regions
+            or undecided.waiting
+            or undecided.doubtful
+            or self.optimizers
+            or self.cut is not None
+            or self._failed
+            or self.watching
+            or self.explicit
+            or self.memory is not None
+            or self.silent.unheard
+            or not recorder.steps & recorder.steps + 1
+        ):
+            return False
+        capture.regions = [event[1] for event in log]
+        capture.batches.append(batch)
+        if self.timer is not None:
+            capture.device = self.timer.ended()
+        log.clear()
+        self.updates = False
+        self._capture = recorder.complete(capture, start_ns, first[1])
+        self._stepped.clear()
+        return True
+
     # ── input ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fetch_begins(self, loader: int, start_ns: int, no_grad: bool) -> None:
         """A loader, named by its number, is asked for a batch."""
-        if self._optimizers:
-            self._optimizers.clear()  # an optimizer that raised left its entry; no optimizer fetches
+        if self.log:
+            if self.updates and not no_grad and self._publish_plain(loader, start_ns):
+                return
+            self.flush()
+        if self.optimizers:
+            self.optimizers.clear()  # an optimizer that raised left its entry; no optimizer fetches
         undecided = self._undecided
         if undecided.doubtful:
             self._settle()
         if self.silent.unheard:
             self.notice_updates()
-        if self._cut is not None:
+        if self.cut is not None:
             batches = self._capture.batches
             if no_grad or not batches or loader in [batch[0] for batch in batches]:
                 if undecided.waiting:
@@ -66,38 +126,35 @@ class Boundaries(Closing):
             undecided.take_copies()  # made before the step's first fetch: nobody's
         if self._failed:  # the program goes on with another batch
             undecided.waiting.clear()
-            if self._cut is None:
+            if self.cut is None:
                 self._begin(self.recorder.abort(self._capture))
-
-    def fetch_ended(self, start_ns: int, end_ns: int, pending: Any, batch: Batch, no_grad: bool) -> None:
-        """A batch came; the next forward decides whether it is for training."""
-        self._undecided.fetched(start_ns, end_ns, pending, batch, no_grad)
 
     def loader_ended(self, loader: int, start_ns: int) -> None:
         """A loader had no further batch; those of its that no forward has used were not for training."""
+        self.flush()
         if self._undecided.doubtful:
             self._settle()
-        if self._cut is not None:
+        if self.cut is not None:
             self._close_at(start_ns)
         if self._undecided.waiting:
             self._undecided.drop_loader(loader)
 
-    def copied(self, start_ns: int, end_ns: int, pending: Any) -> None:
+    def copied(self, region: Region) -> None:
         """A batch was copied to the device."""
         capture = self._capture
-        if capture.regions and self._cut is None and not self._undecided.waiting:
-            capture.regions.append((Undecided.COPY, start_ns, end_ns, pending))
+        if capture.regions and self.cut is None and not self._undecided.waiting:
+            capture.regions.append(region)
         else:
-            self._undecided.copied(start_ns, end_ns, pending)
+            self._undecided.copied(region)
 
     def _settle(self) -> None:
         """The forwards in doubt have been an evaluation."""
         self._undecided.settle(self._evaluated)
 
-    def _evaluated(self, start_ns: int, end_ns: int) -> None:
+    def _evaluated(self, start_ns: int, end_ns: int, pending: Any) -> None:
         """An evaluation has run: it ends a closable step, and its fetches are nobody's."""
-        if self._cut is not None:
-            self._close_at(start_ns)
+        if self.cut is not None:
+            self._close_at(start_ns, pending and pending[0])
         self._undecided.doubt(start_ns, end_ns)
         if self.memory is not None:
             self.memory.dirty = True
@@ -108,75 +165,66 @@ class Boundaries(Closing):
         """An outermost call of a root begins, on a device."""
         if self.memory is None:
             return
+        self.flush()
         capture = self._capture
-        if self._cut is not None and not self._snapshot_taken and not (grad and capture.batches):
+        if self.cut is not None and not self._snapshot_taken and not (grad and capture.batches):
             self.memory.closed(capture)  # what follows may belong to nobody or to the next step
             self._snapshot_taken = True
         if grad and self.memory.dirty and not capture.regions:
             self.memory.opened()
 
-    def forward_ended(self, start_ns: int, end_ns: int, pending: Any, grad: bool, training: bool) -> None:
+    def forward_ended(self, region: Region, grad: bool, training: bool) -> None:
         """A root returned, with gradients on or off, in training mode or not."""
-        self.in_forward = False
         undecided = self._undecided
         if not grad:
             # training mode: a GAN's generator or a teacher, which run without gradients inside a step
             if not training or undecided.fetched_without_grad():
-                self._evaluated(start_ns, end_ns)
+                self._evaluated(*region[1:])
         elif training:
             capture = self._capture
             if undecided.waiting or undecided.doubtful:
-                undecided.adopt(capture, first=self._cut is None and not self.recorder.steps)
-            capture.regions.append((FORWARD_INDEX, start_ns, end_ns, pending))
+                undecided.adopt(capture, first=self.cut is None and not self.recorder.steps)
+            capture.regions.append(region)
             if len(capture.regions) > _REGION_LIMIT:
                 self._begin(self.recorder.abort(capture))
         else:  # an evaluation that forgot no_grad, or training with frozen statistics: a backward decides
-            undecided.forward_in_doubt((FORWARD_INDEX, start_ns, end_ns, pending))
+            undecided.forward_in_doubt(region)
 
-    def backward_ended(self, start_ns: int, end_ns: int, pending: Any) -> None:
+    def backward_ended(self, region: Region) -> None:
         """Gradients came: what was undecided has been training."""
-        self.in_backward = False
         capture, undecided = self._capture, self._undecided
         if undecided.waiting or undecided.doubtful:
-            undecided.adopt(capture, first=self._cut is None and not self.recorder.steps)
+            undecided.adopt(capture, first=self.cut is None and not self.recorder.steps)
             capture.regions += undecided.take_forwards()
-        capture.regions.append((BACKWARD_INDEX, start_ns, end_ns, pending))
+        capture.regions.append(region)
 
     def failed(self) -> None:
         """An outermost forward or backward raised."""
         self.in_forward = self.in_backward = False
-        self._failed = not self.explicit
+        self.log.append((FAILURE, _NOTHING, None, None))
 
     # ── updates ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def optimizer_begins(self, optimizer: Any) -> None:
-        """`Optimizer.step` is called."""
-        open_, seen = self._optimizers, len(self._capture.regions)
+    def optimizer_repeats(self, optimizer: Any) -> None:
+        """`Optimizer.step` is called, while updates are known that may have been this step's or one has raised."""
+        if self.updates and any(event[2] is optimizer for event in self.log):
+            self.flush()
+        open_, seen = self.optimizers, len(self.log)
         if open_ and any(entry[0] is optimizer and entry[2] != seen for entry in open_):
             open_.clear()  # it raised last time; a `super().step()` begins before anything else happens
-        if self._cut is not None:
+        if self.cut is not None:
             self.update_begins(optimizer)
-            seen = len(self._capture.regions)
-        timer = self.timer
-        open_.append((optimizer, monotonic_ns(), seen, None if timer is None else timer.mark()))
 
-    def optimizer_ended(self, optimizer: Any) -> None:
-        """`Optimizer.step` returned."""
-        end_ns = monotonic_ns()
-        open_ = self._optimizers
-        while open_:
-            entry = open_.pop()
-            if entry[0] is optimizer:
-                if self.silent.unheard:
-                    self.silent.heard(optimizer)
-                if not open_:
-                    pending = None if entry[3] is None or self.timer is None else self.timer.pair(entry[3])
-                    self._capture.regions.append((_OPTIMIZER, entry[1], end_ns, pending))
-                    self.updated(optimizer, end_ns)
-                return
+    def optimizer_ended(self, region: Region, optimizer: Any) -> None:
+        """An outermost `Optimizer.step` has been made."""
+        if self.silent.unheard:
+            self.silent.heard(optimizer)
+        self._capture.regions.append(region)
+        self.updated(optimizer, region[2])
 
     def notice_updates(self) -> None:
         """A fetch or a forward begins: have parameters changed since the last backward?"""
+        self.flush()
         changed = self.silent.changed()
         regions = self._capture.regions
         if regions and regions[-1][0] == BACKWARD_INDEX:
@@ -187,5 +235,14 @@ class Boundaries(Closing):
 
     def update_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step, or a scaler to decide on it: a repeat ends the step before."""
-        if self._cut is not None and not self._optimizers and optimizer in self._stepped:
-            self._close_at_cut(self._cut)
+        if self.updates:
+            self.flush()
+        if self.cut is not None and not self.optimizers and optimizer in self._stepped:
+            self._close_at_cut(self.cut)
+
+
+def _is_simple(codes: list[int]) -> bool:
+    """Whether a step fetches once, at its beginning, trains, and ends with an update."""
+    if codes[0] != Undecided.INPUT_WAIT or codes[-1] != _OPTIMIZER or min(codes) < 0:
+        return False
+    return codes.count(Undecided.INPUT_WAIT) == 1 and FORWARD_INDEX in codes and BACKWARD_INDEX in codes

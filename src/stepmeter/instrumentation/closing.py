@@ -6,6 +6,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
 
+from stepmeter.capture.region import Region
 from stepmeter.capture.step import Recorder, StepCapture
 from stepmeter.conventions.phases import BACKWARD, FORWARD, PHASES
 from stepmeter.instrumentation.cuda import DeviceTimer
@@ -20,14 +21,32 @@ Cut = tuple[int, int, int]
 """(end of the last outermost optimizer call, regions before it, batches before it)."""
 
 
+Event = tuple[int, Region, Any, Any]
+"""(phase index or one of the codes below, region, and two facts): of a fetch the batch and whether gradients were off,
+of a forward gradients and training mode, of an optimizer its weak reference and None."""
+
+ODD_FORWARD: Final = -2
+"""A forward without gradients or in evaluation mode."""
+
+FAILURE: Final = -1
+"""A forward or backward raised."""
+
+LOG_LIMIT: Final = 256
+"""Events after which a forward looks at them, in a program that neither fetches nor updates."""
+
+
 class Closing:
     """The step in progress and the ways in which it ends.
 
     Every time is monotonic, in ns. An optimizer is named by its weak reference: ids are reused, references are not.
 
     Attributes:
+        log: What has happened and has not been looked at yet.
+        optimizers: Calls of `Optimizer.step` that run: weak reference, start, events before it, device event.
+        updates: Whether an update is in the log.
         recorder: Where steps go.
         owner: Identity of the thread that trains, 0 when nothing is recorded; other threads' work is nobody's step.
+        cut: Where a closable step may end, and None as long as no update has been looked at.
         explicit: Whether the program says where its steps are.
         fetching: Whether a loader is asked for a batch.
         in_forward: Whether an outermost forward runs.
@@ -44,25 +63,27 @@ class Closing:
 
     __slots__ = (
         "_capture",
-        "_cut",
         "_failed",
-        "_optimizers",
         "_snapshot_taken",
         "_stepped",
         "_undecided",
         "before_fetch",
+        "cut",
         "explicit",
         "fetching",
         "in_backward",
         "in_forward",
+        "log",
         "memory",
         "on_close",
+        "optimizers",
         "owner",
         "recorder",
         "silent",
         "stale",
         "strict",
         "timer",
+        "updates",
         "watching",
     )
 
@@ -83,13 +104,15 @@ class Closing:
     def _reset(self) -> None:
         """Forget what is known of the step in progress; its capture stays."""
         self.fetching = self.in_forward = self.in_backward = False
-        self._optimizers: list[tuple[Any, int, int, Any]] = []
+        self.log: list[Event] = []
+        self.updates = False
+        self.optimizers: list[tuple[Any, int, int, Any]] = []
         self._undecided = Undecided()
         self._begin(self.recorder.active)
 
     def _begin(self, capture: StepCapture) -> None:
         self._capture = capture
-        self._cut: Cut | None = None
+        self.cut: Cut | None = None
         self._stepped: list[Any] = []
         self._failed = self._snapshot_taken = False
 
@@ -101,6 +124,10 @@ class Closing:
         if self.strict:
             raise error
 
+    def flush(self) -> None:
+        """Look at what has happened."""
+        raise NotImplementedError
+
     def warms_up(self) -> None:
         """Something is compiled, recorded or set up in the step in progress."""
         self._capture.warmup = True
@@ -111,7 +138,7 @@ class Closing:
         self._stepped.append(optimizer)
         self._snapshot_taken = False
         if not self.explicit:
-            self._cut = (end_ns, len(capture.regions), len(capture.batches))
+            self.cut = (end_ns, len(capture.regions), len(capture.batches))
 
     def has_stepped(self, optimizer: Any) -> bool:
         """Whether an optimizer has stepped in the step in progress."""
@@ -121,7 +148,8 @@ class Closing:
 
     def finish(self, end_ns: int) -> None:
         """Publish the last step if it can be closed; one without a loader ends with its last update."""
-        cut = self._cut
+        self.flush()
+        cut = self.cut
         if cut is None:
             return
         if self._capture.batches:
@@ -129,11 +157,11 @@ class Closing:
         else:
             self._close_at_cut(cut)
 
-    def _close_at(self, now_ns: int) -> None:
+    def _close_at(self, now_ns: int, event: Any = None) -> None:
         """Close where work that turned out not to be this step's began, at the latest now."""
         first = self._undecided.first()
         if first is None:
-            self._close(now_ns)
+            self._close(now_ns, event)
         else:
             self._close(min(now_ns, first[1]), first[3] and first[3][0])
 
@@ -178,8 +206,9 @@ class Closing:
         Returns:
             The capture of that step.
         """
+        self.flush()
         if not self.explicit:
-            if self._cut is not None:
+            if self.cut is not None:
                 self._close_at(start_ns)
             self._capture.regions.clear()  # work without an update before the first step that the program marks
             self.explicit = True
@@ -198,11 +227,12 @@ class Closing:
             start_ns: Where the program said that it begins; work before that is the step's too. None = it did not say.
             completed: Whether to publish it.
         """
+        self.flush()
         if capture.detached:
             return
         self.explicit = True
-        self._cut = None
-        self._optimizers.clear()
+        self.cut = None
+        self.optimizers.clear()
         if not completed:
             self._undecided.waiting.clear()
             self._begin(self.recorder.abort(capture))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from threading import get_ident
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.utils.data import DataLoader
@@ -15,7 +15,9 @@ from stepmeter.capture.clock import monotonic_ns
 from stepmeter.instrumentation.batch import sizes_of
 from stepmeter.instrumentation.boundary import Boundaries
 from stepmeter.instrumentation.patch import Patch
-from stepmeter.instrumentation.undecided import new_loader
+from stepmeter.instrumentation.undecided import Undecided, new_loader
+
+_INPUT_WAIT: Final = Undecided.INPUT_WAIT
 
 MADE = "_stepmeter_made"
 """Attribute of an iterator: (number of its loader, ns that making it took and no fetch has been charged with)."""
@@ -103,7 +105,8 @@ def timed_next(boundaries: Boundaries, original: Any) -> Any:
         end_ns = monotonic_ns()
         try:
             pending = None if timer is None or mark is None else timer.pair(mark)
-            boundaries.fetch_ended(start_ns, end_ns, pending, (loader, *sizes_of(batch)), no_grad)
+            region = (_INPUT_WAIT, start_ns, end_ns, pending)
+            boundaries.log.append((_INPUT_WAIT, region, (loader, *sizes_of(batch)), no_grad))
         except Exception as error:
             boundaries.fault("fetch", error)
         return batch

@@ -14,6 +14,7 @@ import torch
 
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.instrumentation.boundary import Boundaries
+from stepmeter.instrumentation.closing import FORWARD_INDEX, LOG_LIMIT, ODD_FORWARD
 
 SLOT: Final = "_compiled_call_impl"
 _ABSENT: Final = object()
@@ -55,6 +56,8 @@ class ForwardSlot:
             if get_ident() != boundaries.owner and not boundaries.takes_over():
                 return call(*args, **kwargs)
             boundaries.in_forward = True
+            if len(boundaries.log) > LOG_LIMIT:
+                boundaries.flush()
             if boundaries.silent.unheard:
                 boundaries.notice_updates()
             if timer is not None:
@@ -69,13 +72,13 @@ class ForwardSlot:
             boundaries.failed()
             raise
         end_ns = monotonic_ns()
-        try:
-            pending = None if timer is None or mark is None else timer.pair(mark)
-            boundaries.forward_ended(start_ns, end_ns, pending, grad, module.training)
-            if grad and not self.called:
-                self.called = True
-        except Exception as error:
-            boundaries.fault("forward", error)
+        boundaries.in_forward = False
+        pending = None if timer is None or mark is None else timer.pair(mark)
+        training = module.training
+        code = FORWARD_INDEX if grad and training else ODD_FORWARD
+        boundaries.log.append((code, (FORWARD_INDEX, start_ns, end_ns, pending), grad, training))
+        if grad and not self.called:
+            self.called = True
         return result
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:

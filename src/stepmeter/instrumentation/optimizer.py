@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any
+from typing import Any, Final
 from weakref import ref
 
 import torch
@@ -14,8 +14,12 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from stepmeter.capture.clock import monotonic_ns
+from stepmeter.conventions.phases import OPTIMIZER, PHASES
 from stepmeter.instrumentation.boundary import Boundaries
 from stepmeter.instrumentation.patch import Patch
+
+_OPTIMIZER: Final = PHASES.index(OPTIMIZER)
+_is_compiling = torch.compiler.is_compiling
 
 
 def patches(boundaries: Boundaries, parameters_added: Callable[[bool], None]) -> list[Patch | Hooks]:
@@ -61,22 +65,39 @@ class Hooks:
         self._handles.clear()
 
     def _before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if torch.compiler.is_compiling():
+        if _is_compiling():
             return
-        if get_ident() == self._boundaries.owner:
-            try:
-                self._boundaries.optimizer_begins(ref(optimizer))
-            except Exception as error:
-                self._boundaries.fault("optimizer", error)
+        boundaries = self._boundaries
+        if get_ident() != boundaries.owner:
+            return
+        try:
+            name, open_, timer = ref(optimizer), boundaries.optimizers, boundaries.timer
+            if open_ or boundaries.updates or boundaries.cut is not None:
+                boundaries.optimizer_repeats(name)
+            mark = None if timer is None else timer.mark()
+            open_.append((name, monotonic_ns(), len(boundaries.log), mark))
+        except Exception as error:
+            boundaries.fault("optimizer", error)
 
     def _after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if torch.compiler.is_compiling():
+        if _is_compiling():
             return
-        if get_ident() == self._boundaries.owner:
-            try:
-                self._boundaries.optimizer_ended(ref(optimizer))
-            except Exception as error:
-                self._boundaries.fault("optimizer", error)
+        boundaries = self._boundaries
+        if get_ident() != boundaries.owner:
+            return
+        end_ns = monotonic_ns()
+        try:
+            name, open_, timer = ref(optimizer), boundaries.optimizers, boundaries.timer
+            while open_:
+                entry = open_.pop()
+                if entry[0] is name:
+                    if not open_:
+                        pending = None if timer is None or entry[3] is None else timer.pair(entry[3])
+                        boundaries.log.append((_OPTIMIZER, (_OPTIMIZER, entry[1], end_ns, pending), name, None))
+                        boundaries.updates = True
+                    return
+        except Exception as error:
+            boundaries.fault("optimizer", error)
 
 
 def _told_scaler_step(boundaries: Boundaries, original: Any) -> Any:
@@ -98,6 +119,7 @@ def _told_scaler_step(boundaries: Boundaries, original: Any) -> Any:
     def ended(optimizer: Any) -> None:
         try:
             stepped = ref(optimizer)
+            boundaries.flush()
             if not boundaries.has_stepped(stepped):  # no hook fires for a skipped update
                 boundaries.updated(stepped, monotonic_ns())
         except Exception as error:

@@ -16,6 +16,7 @@ from torch.nn import parameter
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.instrumentation.boundary import Boundaries
 from stepmeter.instrumentation.patch import Patch
+from stepmeter.instrumentation.undecided import Undecided
 
 
 def patches(boundaries: Boundaries, kind: str = "cuda") -> list[Patch | Allowed]:
@@ -73,10 +74,8 @@ def _timed(boundaries: Boundaries, kind: str, goes_to: Any, original: Any) -> An
         mark = None if timer is None else timer.mark()
         result = original(self, *args, **kwargs)
         end_ns = monotonic_ns()
-        try:
-            boundaries.copied(start_ns, end_ns, None if timer is None or mark is None else timer.pair(mark))
-        except Exception as error:
-            boundaries.fault("h2d", error)
+        pending = None if timer is None or mark is None else timer.pair(mark)
+        boundaries.log.append((Undecided.COPY, (Undecided.COPY, start_ns, end_ns, pending), None, None))
         return result
 
     return copy

@@ -16,8 +16,8 @@ _LIMIT: Final = 1024
 new_loader: Final = itertools.count(1).__next__
 """Numbers a loader; an id would be another loader's once a program keeps the iterator only."""
 
-Waiting = tuple[int, int, int, Any, Batch | None, bool]
-"""(phase index, start, end, device pair, batch or None for a copy, whether gradients were off)."""
+Waiting = tuple[Region, Batch | None, bool]
+"""(region, batch or None for a copy, whether gradients were off)."""
 
 
 class Undecided:
@@ -40,19 +40,19 @@ class Undecided:
         self._forwards: list[Region] = []
         self._away_ns: tuple[int, int] | None = None
 
-    def fetched(self, start_ns: int, end_ns: int, pending: Any, batch: Batch, no_grad: bool) -> None:
+    def fetched(self, region: Region, batch: Batch, no_grad: bool) -> None:
         """A batch came."""
         waiting = self.waiting
         if len(waiting) >= _LIMIT:
             del waiting[: _LIMIT // 2]
-        waiting.append((self.INPUT_WAIT, start_ns, end_ns, pending, batch, no_grad))
+        waiting.append((region, batch, no_grad))
 
-    def copied(self, start_ns: int, end_ns: int, pending: Any) -> None:
+    def copied(self, region: Region) -> None:
         """Something was copied to the device."""
         waiting = self.waiting
         if len(waiting) >= _LIMIT:
             del waiting[: _LIMIT // 2]
-        waiting.append((self.COPY, start_ns, end_ns, pending, None, False))
+        waiting.append((region, None, False))
 
     def forward_in_doubt(self, region: Region) -> None:
         """A forward in evaluation mode, with gradients on, has run."""
@@ -61,20 +61,20 @@ class Undecided:
         if len(self._forwards) > _LIMIT:
             del self._forwards[: _LIMIT // 2]
 
-    def first(self) -> Waiting | None:
+    def first(self) -> Region | None:
         """The oldest that waits."""
-        return self.waiting[0] if self.waiting else None
+        return self.waiting[0][0] if self.waiting else None
 
     def fetched_without_grad(self) -> bool:
         """Whether a batch that waits was fetched with gradients off."""
-        return any(entry[5] for entry in self.waiting)
+        return any(entry[2] for entry in self.waiting)
 
     def take_copies(self) -> list[Region]:
         """Take out the copies that no fetch precedes."""
         waiting, count = self.waiting, 0
-        while count < len(waiting) and waiting[count][0] == self.COPY:
+        while count < len(waiting) and waiting[count][1] is None:
             count += 1
-        taken = [entry[:4] for entry in waiting[:count]]
+        taken = [entry[0] for entry in waiting[:count]]
         del waiting[:count]
         return taken
 
@@ -86,8 +86,8 @@ class Undecided:
 
     def drop_loader(self, loader: int) -> None:
         """A loader has ended: what waits of it, and copies alone, are nobody's."""
-        self.waiting = [entry for entry in self.waiting if entry[4] is None or entry[4][0] != loader]
-        if all(entry[4] is None for entry in self.waiting):
+        self.waiting = [entry for entry in self.waiting if entry[1] is None or entry[1][0] != loader]
+        if all(entry[1] is None for entry in self.waiting):
             self.waiting.clear()
 
     def adopt(self, capture: StepCapture, *, first: bool) -> None:
@@ -98,12 +98,12 @@ class Undecided:
             first: Whether nothing has been trained before; a program sets itself up with copies, so they open no step.
         """
         entries = self._doubted + self.waiting if self._doubted else self.waiting
-        if first and all(entry[4] is None for entry in entries):
+        if first and all(entry[1] is None for entry in entries):
             entries = []
         for entry in entries:
-            capture.regions.append(entry[:4])
-            if entry[4] is not None:
-                capture.batches.append(entry[4])
+            capture.regions.append(entry[0])
+            if entry[1] is not None:
+                capture.batches.append(entry[1])
         if self._away_ns is not None:
             capture.away_ns += self._away_ns[1] - self._away_ns[0]
         self._clear()
@@ -114,16 +114,16 @@ class Undecided:
         self._away_ns = None
         self.doubtful = bool(self._forwards)
 
-    def settle(self, evaluated: Callable[[int, int], None]) -> None:
+    def settle(self, evaluated: Callable[[int, int, Any], None]) -> None:
         """No training forward came: what was in doubt has been an evaluation.
 
         Args:
-            evaluated: Told the start and end of forwards in evaluation mode that no backward followed, in ns.
+            evaluated: Told the start, the end and the first device pair of forwards that no backward followed.
         """
         if self._forwards:
-            start_ns, end_ns = self._forwards[0][1], self._forwards[-1][2]
+            first, end_ns = self._forwards[0], self._forwards[-1][2]
             self._forwards.clear()
-            evaluated(start_ns, end_ns)
+            evaluated(first[1], end_ns, first[3])
         self._doubted.clear()
         self.doubtful = False
 
@@ -140,7 +140,7 @@ class Undecided:
         self._doubted = self.waiting[kept:]
         del self.waiting[kept:]
         self.doubtful = bool(self._doubted or self._forwards)
-        since_ns = self._doubted[0][1] if self._doubted else start_ns
+        since_ns = self._doubted[0][0][1] if self._doubted else start_ns
         if not self.waiting:
             self._away_ns = None
         else:
@@ -150,8 +150,8 @@ class Undecided:
         """How many of those that wait the last loader, or the loader under no_grad, has not fetched."""
         waiting = self.waiting
         if self.fetched_without_grad():
-            return next(index for index, entry in enumerate(waiting) if entry[5])
-        loaders = [entry[4][0] for entry in waiting if entry[4] is not None]
+            return next(index for index, entry in enumerate(waiting) if entry[2])
+        loaders = [entry[1][0] for entry in waiting if entry[1] is not None]
         if not loaders:
             return 0
-        return next(i for i, entry in enumerate(waiting) if entry[4] is not None and entry[4][0] == loaders[-1])
+        return next(i for i, entry in enumerate(waiting) if entry[1] is not None and entry[1][0] == loaders[-1])
