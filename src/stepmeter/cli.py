@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = (
-    *("run", "collect", "summary", "watch", "compare", "diagnoses", "sql", "ingest"),
+    *("run", "collect", "summary", "watch", "compare", "energy", "diagnoses", "sql", "ingest"),
     *("seal", "relink", "runs", "prune", "doctor", "schema"),
 )
 """The subcommands, in the order of the help; each is a module of `stepmeter.commands` with `SUMMARY`, `EXAMPLE`,

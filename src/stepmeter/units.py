@@ -99,6 +99,24 @@ def format_bytes(size_bytes: float) -> str:
     return f"{_three_digits(size)} {_BYTE_UNITS[-1]}"
 
 
+def format_energy(energy_mj: float | None, absent: str = "-") -> str:
+    """Write an energy given in millijoules.
+
+    Args:
+        energy_mj: An energy in mJ, 0 or more; None when it was not measured.
+        absent: What to write for None.
+
+    Returns:
+        For instance `12.3 mJ`, `45.0 J`, `1.20 kJ`, `3.60 MJ`, or `absent`.
+    """
+    if energy_mj is None:
+        return absent
+    for below, factor, unit in ((1e3, 1.0, "mJ"), (1e6, 1e-3, "J"), (1e9, 1e-6, "kJ")):
+        if abs(energy_mj) < below:
+            return f"{_three_digits(energy_mj * factor)} {unit}"
+    return f"{_three_digits(energy_mj * 1e-9)} MJ"
+
+
 def format_quantity(value: float | None, unit: str, absent: str = "-") -> str:
     """Write a reading in the form that suits its unit.
 

@@ -103,14 +103,15 @@ def estimate(readings: DeviceReadings, start_ns: Ints, end_ns: Ints, sharing: Sh
         sharing: Of the device's counter; None without one.
 
     Returns:
-        An estimate for each window; those that no reading covers are unavailable.
+        An estimate for each window, all on one basis: the counter's where there is one, and else integrated power's.
+        Those that no reading covers are unavailable.
     """
     count = len(start_ns)
     absent = np.full(count, -1, dtype=np.int64)
     found = Estimates(
         absent, absent.copy(), absent.copy(), np.full(count, _UNAVAILABLE), np.zeros(count, dtype=np.int64)
     )
-    if readings.power is not None:
+    if sharing is None and readings.power is not None:
         _by_power(readings.power, start_ns, end_ns, found)
     if sharing is not None:
         covered = sharing.counter.covers(start_ns, end_ns)

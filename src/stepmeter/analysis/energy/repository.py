@@ -1,0 +1,127 @@
+"""What the store holds about energy, as timelines of devices, counters and steps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stepmeter.analysis.energy.attribution import DeviceReadings
+from stepmeter.analysis.energy.counter import CounterTimeline
+from stepmeter.analysis.energy.counters import CounterName, CounterSeries, ServerCounters, trusted
+from stepmeter.analysis.energy.exact import Ints
+from stepmeter.analysis.energy.power import PowerTimeline
+from stepmeter.analysis.energy.trajectory import Sources
+from stepmeter.analysis.queries import query
+
+if TYPE_CHECKING:
+    from stepmeter.store.reader import Snapshot
+
+Columns = Mapping[str, "np.ndarray[Any, Any]"]
+
+_COUNTERS: Mapping[str, CounterName] = {
+    "stepmeter.inference.prompt_tokens": "prompt_tokens",
+    "stepmeter.inference.generation_tokens": "generation_tokens",
+    "stepmeter.inference.prefix_cache.queries": "cache_queries",
+    "stepmeter.inference.prefix_cache.hits": "cache_hits",
+    "stepmeter.inference.prefill.time": "prefill_time_ns",
+    "stepmeter.inference.decode.time": "decode_time_ns",
+}
+
+
+def load_devices(source: Snapshot, attempt: int | None = None) -> tuple[DeviceReadings, ...]:
+    """Read all that is known of devices' energy.
+
+    Args:
+        source: One snapshot of the store.
+        attempt: Whose readings; None for all.
+
+    Returns:
+        One entry a device that has readings, by UUID.
+    """
+    ticks = {hw_id: _counter(hw_id, part) for hw_id, part in _by_device(source, "energy_ticks", attempt)}
+    power = {hw_id: _power(hw_id, part) for hw_id, part in _by_device(source, "energy_power", attempt)}
+    known = {hw_id: (limit_w, others) for hw_id, limit_w, others, _ in source.rows(query("energy_devices"))}
+    found = []
+    for hw_id in sorted({*ticks, *power}):
+        limit_w, others = known.get(hw_id, (None, None))
+        limit_mw = None if limit_w is None else round(limit_w * 1000)
+        found.append(DeviceReadings(hw_id, ticks.get(hw_id), power.get(hw_id), limit_mw, bool(others)))
+    return tuple(found)
+
+
+def load_sources(source: Snapshot) -> Sources:
+    """Read all that a trajectory is joined with.
+
+    Args:
+        source: One snapshot of the store.
+
+    Returns:
+        Devices, the server's counters and the anchor.
+    """
+    devices = load_devices(source)
+    anchor_ns, lacks_anchor = source.rows(query("energy_anchor"))[0]
+    samples = source.columns(query("energy_power"), (None,))["power_mw"]
+    return Sources(devices, load_counters(source), len(samples), anchor_ns, bool(lacks_anchor))
+
+
+def load_counters(source: Snapshot) -> ServerCounters:
+    """Read an inference server's counters.
+
+    Args:
+        source: One snapshot of the store.
+
+    Returns:
+        Those that were read and did not go backwards, and why others can't be used.
+    """
+    series: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
+    for metric, name, time_ns, reading in source.rows(query("energy_counters")):
+        times, values = series.setdefault((metric, name), ([], []))
+        times.append(time_ns)
+        values.append(reading)
+    found: dict[CounterName, list[CounterSeries]] = {}
+    for (metric, _), (times, values) in series.items():
+        if metric in _COUNTERS:
+            found.setdefault(_COUNTERS[metric], []).append(CounterSeries(times, values))
+    return trusted(found)
+
+
+def load_faults(source: Snapshot) -> dict[str, str]:
+    """Why queries of devices failed, as a JSON object by reason, by UUID."""
+    return {hw_id: faults for hw_id, _, _, faults in source.rows(query("energy_devices")) if faults}
+
+
+def _by_device(source: Snapshot, name: str, attempt: int | None) -> Iterator[tuple[str, Columns]]:
+    columns = source.columns(query(name), (attempt,))
+    devices = columns["hw_id"]
+    edges = np.flatnonzero(devices[1:] != devices[:-1]).tolist()
+    bounds = [0, *(edge + 1 for edge in edges), len(devices)] if len(devices) else []
+    for start, end in itertools.pairwise(bounds):
+        yield str(devices[start]), {key: column[start:end] for key, column in columns.items()}
+
+
+def _power(hw_id: str, columns: Columns) -> PowerTimeline | None:
+    if len(columns["time_ns"]) < 2:
+        return None
+    return PowerTimeline(hw_id, _ints(columns["time_ns"]), _ints(columns["power_mw"]))
+
+
+def _counter(hw_id: str, columns: Columns) -> CounterTimeline | None:
+    """Ticks of a counter: readings at which it had moved.
+
+    Where nobody says when it moved, it moved since the reading before; then the first reading tells no time.
+    """
+    time_ns, energy_mj = _ints(columns["time_ns"]), _ints(columns["energy_mj"])
+    gaps = np.ma.asarray(columns["gap_ns"])
+    since_ns = np.concatenate([[-1], np.diff(time_ns)])
+    gap_ns = np.where(np.ma.getmaskarray(gaps), since_ns, np.ma.getdata(gaps)).astype(np.int64)
+    moved = np.concatenate([[True], np.diff(energy_mj) != 0]) & (gap_ns >= 0)
+    if moved.sum() < 2:
+        return None
+    return CounterTimeline(hw_id, (time_ns - gap_ns)[moved], time_ns[moved], energy_mj[moved])
+
+
+def _ints(column: np.ndarray[Any, Any]) -> Ints:
+    return np.asarray(column, dtype=np.int64)

@@ -1,0 +1,25 @@
+-- Ranks that completed steps in an attempt, and their devices; one row a rank.
+--
+--   parameter: attempt
+--
+--   rank       global rank
+--   hw_id      UUID of its device; null without one
+--   shift_ns   what brings its times onto the clock that all processes of its boot share, in ns
+WITH boots AS (
+    SELECT clock_boot_id, arg_min(clock_anchor_unix_ns - clock_anchor_monotonic_ns, resource_id) AS offset_ns
+    FROM resources
+    WHERE clock_boot_id IS NOT NULL
+    GROUP BY clock_boot_id
+),
+ranks AS (
+    SELECT rank, any_value(hw_id) AS hw_id, any_value(resource_id) AS resource_id
+    FROM steps
+    WHERE attempt = $1
+    GROUP BY rank
+)
+SELECT
+    ranks.rank AS rank,
+    coalesce(ranks.hw_id, resources.hw_id) AS hw_id,
+    coalesce(offset_ns - (clock_anchor_unix_ns - clock_anchor_monotonic_ns), 0) AS shift_ns
+FROM ranks LEFT JOIN resources USING (resource_id) LEFT JOIN boots USING (clock_boot_id)
+ORDER BY ranks.rank

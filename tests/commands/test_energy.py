@@ -1,0 +1,263 @@
+import json
+
+import pytest
+from tests.support.energy_run import EnergyRun, at
+
+from stepmeter.cli import main
+
+
+def line(step_id, kind, start, end):
+    return json.dumps({"step_id": step_id, "kind": kind, "t_start_unix_ns": at(start), "t_end_unix_ns": at(end)})
+
+
+@pytest.fixture
+def energy(tmp_path, capsys):
+    """Run the command on a run and give what it prints."""
+
+    def ask(run, *words, json_=True):
+        path = run.write(tmp_path)
+        code = main(["energy", str(path), *words, *(["--json"] if json_ else [])])
+        printed = capsys.readouterr()
+        assert code == 0, printed.err
+        return json.loads(printed.out) if json_ else printed.out
+
+    return ask
+
+
+@pytest.fixture
+def steps(tmp_path):
+    """A step file: a call of 2 s, a tool of 1 s, a call of 1 s."""
+    path = tmp_path / "steps.jsonl"
+    path.write_text("\n".join([line(1, "llm_call", 0, 2), line(2, "tool", 2, 3), "", line(3, "llm_call", 3, 4)]))
+    return str(path)
+
+
+def serving():
+    """A device of 100 W and a server that generates 10 tokens a second, for 5 s, as anyone would send them."""
+    run = EnergyRun()
+    run.sender("server", anchored=False)
+    run.power(100, 5, sender="server", scope="dcgm")
+    run.server("generation_tokens", 10, 5, sender="server")
+    run.server("prompt_tokens", 40, 5, sender="server")
+    return run
+
+
+def test_a_step_file_prices_a_trajectory(energy, steps):
+    """Steps of a file have the energy and tokens of their windows, under the decision record's names."""
+    found = energy(serving(), "--steps", steps)["trajectory"]
+
+    assert [one["energy_mj"] for one in found["steps"]] == [200_000, 100_000, 100_000]
+    assert [one["generation_tokens_delta"] for one in found["steps"]] == [20, 10, 10]
+    assert found["steps"][0]["tokens_per_joule"] == 0.1
+    assert found["steps"][1]["tokens_per_joule"] is None
+    assert (found["total_energy_mj"], found["llm_energy_mj"], found["tool_energy_mj"]) == (500_000, 300_000, 100_000)
+    assert (found["unattributed_energy_mj"], found["unattributed_duration_ns"]) == (100_000, 1_000_000_000)
+    assert found["anchor_source"] == "first_device_sample"
+    assert found["tokens"] == {"in_steps": 40, "outside_steps": 10, "total": 50, "withheld": {}}
+    assert found["phase_share"]["prefill_by_tokens_mj"] == 400_000
+    assert found["steps"][0]["cache_hits_delta"] is None
+
+
+def test_the_counter_gives_the_estimate(energy, steps):
+    """With a counter the estimate is the counter's, and both bases stand side by side with their ratio."""
+    run = serving()
+    run.counter(lambda now: 1000 + 110 * now, [n / 10 for n in range(51)], sender="server", scope="dcgm")
+    found = energy(run, "--steps", steps)["trajectory"]
+
+    assert found["steps"][0]["energy_mj"] == 200_000
+    # the first tick is taken to have been half its gap before the run
+    assert found["steps"][0]["estimate"]["value_mj"] == pytest.approx(220_000, rel=0.001)
+    assert found["steps"][0]["estimate"]["method"] in {"counter_exact", "counter_interpolated"}
+    assert found["devices"][0]["integral_to_counter"] == pytest.approx(0.909, abs=0.001)
+    assert not found["devices"][0]["bases_differ"]
+
+
+def test_a_counter_that_was_only_polled_is_bounded(energy, steps):
+    """A counter of which nobody says when it moved moved since the reading before; the bounds are as wide as that."""
+    run = serving()
+    run.counter(lambda now: 100 * now, [n / 2 for n in range(11)], None, sender="server", scope="dcgm")
+    estimate = energy(run, "--steps", steps)["trajectory"]["steps"][1]["estimate"]
+
+    assert estimate["value_mj"] == pytest.approx(100_000, rel=0.3)
+    assert estimate["lower_mj"] <= 100_000 <= estimate["upper_mj"]
+
+
+@pytest.mark.parametrize(
+    ("call", "tool", "usage"),
+    [
+        (
+            {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "m"},
+            {"gen_ai.operation.name": "execute_tool"},
+            ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"),
+        ),
+        (
+            {"gen_ai.system": "openai", "gen_ai.request.model": "m"},
+            {"gen_ai.operation.name": "execute_tool"},
+            ("gen_ai.usage.prompt_tokens", "gen_ai.usage.completion_tokens"),
+        ),
+        (
+            {"openinference.span.kind": "LLM", "llm.model_name": "m"},
+            {"openinference.span.kind": "TOOL"},
+            ("llm.token_count.prompt", "llm.token_count.completion"),
+        ),
+        (
+            {"llm.request.type": "chat", "gen_ai.system": "openai", "gen_ai.request.model": "m"},
+            {"traceloop.span.kind": "tool"},
+            ("gen_ai.usage.prompt_tokens", "gen_ai.usage.completion_tokens"),
+        ),
+    ],
+    ids=["opentelemetry", "older", "openinference", "openllmetry"],
+)
+def test_spans_of_agent_frameworks_are_steps(energy, call, tool, usage):
+    """Calls and tools are found in every spelling, with their own tokens; what is around them is no step."""
+    run = serving()
+    run.span(0, 5, "agent", name="invoke_agent", **{"gen_ai.operation.name": "invoke_agent"})
+    run.span(0, 5, "chain", "agent", name="chain", **{"openinference.span.kind": "CHAIN"})
+    run.span(0, 2, "call", "chain", **call, **dict(zip(usage, (30, 7), strict=True)))
+    run.span(2, 3, "tool", "chain", name="search", **tool)
+    found = energy(run, "--genai")["trajectory"]
+
+    assert [(one["kind"], one["energy_mj"]) for one in found["steps"]] == [("llm_call", 200_000), ("tool", 100_000)]
+    assert (found["steps"][0]["usage_input_tokens"], found["steps"][0]["usage_output_tokens"]) == (30, 7)
+    assert found["steps"][0]["model"] == "m"
+    assert found["dropped_steps"] == []
+
+
+def test_a_span_that_encloses_steps_is_none(energy):
+    """A tool that calls a model is not counted beside its call, however many spans lie between."""
+    run = serving()
+    run.span(0, 4, "outer", name="agent as tool", **{"gen_ai.operation.name": "execute_tool"})
+    run.span(1, 4, "http", "outer", name="POST")
+    run.span(1, 3, "inner", "http", **{"gen_ai.operation.name": "chat"})
+    found = energy(run, "--genai")["trajectory"]
+
+    assert [(one["name"], one["energy_mj"]) for one in found["steps"]] == [("chat", 200_000)]
+    assert found["dropped_steps"] == [{"step_id": 1, "reason": "encloses_other_steps"}]
+
+
+def test_user_spans_are_steps(energy):
+    """User spans are chosen by their path."""
+    run = serving()
+    run.span(0, 1, "a", name="load", **{"stepmeter.span.path": "eval/load"})
+    run.span(1, 3, "b", name="score", **{"stepmeter.span.path": "eval/score"})
+    run.span(3, 4, "c", name="other", **{"stepmeter.span.path": "train"})
+    found = energy(run, "--spans", "eval/*")["trajectory"]
+
+    assert [(one["name"], one["energy_mj"]) for one in found["steps"]] == [
+        ("eval/load", 100_000),
+        ("eval/score", 200_000),
+    ]
+    assert found["span_energy_mj"] == 300_000
+
+
+def test_no_trajectory_has_its_reason(energy, steps):
+    """Without device samples the trajectory is null and the reason beside it."""
+    run = EnergyRun()
+    run.server("generation_tokens", 10, 5)
+
+    assert energy(run, "--steps", steps) == {"trajectory": None, "withheld": "no_device_timeline"}
+
+
+def test_our_own_samples_need_their_anchor(energy, steps):
+    """Samples of ours without the anchor of their clock are not trusted."""
+    run = EnergyRun()
+    run.sender("resource-0", anchored=False)
+    run.power(100, 5)
+
+    assert energy(run, "--steps", steps)["withheld"] == "no_anchor"
+
+
+def test_text_says_how_sure_it_is(energy, steps):
+    """The text has a line a step, what is left over, and what kind of figure it is."""
+    text = energy(serving(), "--steps", steps, json_=False)
+
+    assert text.startswith("500 J in 5.00 s: calls 300 J, tools 100 J, unattributed 100 J (20.0 %)")
+    assert "a measurement as long as one trajectory ran" in text
+    assert text.isascii()
+
+
+def test_a_wrong_step_file_is_one_line(tmp_path, capsys):
+    """An error names the file and the line, and the exit code is 2."""
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("nonsense")
+
+    assert main(["energy", str(serving().write(tmp_path)), "--steps", str(bad)]) == 2
+    assert f"{bad}:1: not JSON" in capsys.readouterr().err
+
+
+def training(**values):
+    """Ten steps of 0.9 s at 300 W with 0.1 s at 100 W between them, the counter read ten times a second."""
+    run = EnergyRun()
+    run.sender("resource-0", **{"stepmeter.gpu.power.limit": 700.0})
+    run.resources["resource-0"]["hw_id"] = "gpu-0"
+
+    def joules(now):
+        whole, part = divmod(round(now * 10), 10)
+        return 280 * whole + 30 * min(part, 9) + 10 * (part == 10)
+
+    run.counter(joules, [n / 10 for n in range(111)], 0.0)
+    for number in range(10):
+        phases = {"forward_cpu_ns": 300_000_000, "backward_cpu_ns": 600_000_000}
+        run.step(number + 1, number, number + 0.9, samples=32, **{**phases, **values})
+    return run
+
+
+def test_training_steps_have_their_energy(energy):
+    """Each step has the counter's energy of its window; the rest is idle; phases share it by their time."""
+    found = energy(training())["energy"]
+    rank, device = found["ranks"][0], found["devices"][0]
+
+    assert (rank["steps"], rank["median_mj"], rank["methods"]) == (10, 270_000.0, {"counter_exact": 10})
+    assert rank["mj_per_sample"] == 270_000 / 32
+    assert rank["tokens"] is None
+    assert rank["phases_mj"] == {"forward": 900_000, "backward": 1_800_000, "other": 0}
+    assert (device["total_mj"], device["steps_mj"], device["idle_mj"]) == (3_080_000, 2_700_000, 380_000)
+    assert (device["idle_ns"], device["update_period_ns"]) == (2_000_000_000, 100_000_000)
+
+
+def test_ranks_on_one_device_share_it(energy):
+    """Two ranks in the same steps on one device have half its energy each, and say that it is shared."""
+    run = training()
+    for number in range(10):
+        run.step(number + 1, number, number + 0.9, rank=1)
+    found = energy(run)["energy"]
+
+    assert [rank["total_mj"] for rank in found["ranks"]] == [1_350_000, 1_350_000]
+    assert {rank["scope"] for rank in found["ranks"]} == {"gpu_shared"}
+    assert found["devices"][0]["idle_mj"] == 380_000
+
+
+def test_training_without_a_device_says_so(energy):
+    """On CPUs alone there is no energy per step, and the text says why."""
+    run = EnergyRun()
+    run.sender("resource-0")
+    run.step(1, 0, 1, hw_id=None)
+
+    assert energy(run, json_=False) == "No energy per step: no step ran on a GPU.\n"
+
+
+def test_training_text_has_the_essentials(energy):
+    """The text has J per step with its half width, idle energy and the basis."""
+    text = energy(training(), json_=False)
+
+    assert text.startswith("270 J a step; 12.3 % of the energy was in nobody's step")
+    assert "counter_exact 10" in text
+
+
+def test_processes_of_one_boot_share_a_clock(energy):
+    """A rank whose wall clock was anchored 0.3 s late has its steps where the device's readings are."""
+    run = training()
+    late = run.sender("resource-1")
+    run.resources[late]["clock_anchor_unix_ns"] += 300_000_000
+    run.steps = [
+        {**s, "resource_id": late, "start_ns": s["start_ns"] + 300_000_000, "end_ns": s["end_ns"] + 300_000_000}
+        for s in run.steps
+    ]
+
+    assert energy(run)["energy"]["ranks"][0]["total_mj"] == 2_700_000
+
+
+def test_apportion_needs_a_trajectory(tmp_path, capsys):
+    """`--apportion` without steps is refused in one line."""
+    assert main(["energy", str(serving().write(tmp_path)), "--apportion", "equal"]) == 2
+    assert "--apportion is for trajectories" in capsys.readouterr().err
