@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from stepmeter.report.compare import SECTIONS
-from stepmeter.report.parts import empty_table, labelled, render_text
+from stepmeter.report.parts import empty_table, labelled, metric_words, render_text
 from stepmeter.report.sections import finite
 from stepmeter.units import format_quantity, format_share
 
@@ -102,7 +102,7 @@ def _table(comparison: Comparison, *, color: bool) -> Table:
         for change in _largest([item for item in comparison.changes if item.section == section]):
             relative = change.relative
             rows.add_row(
-                _words(change.metric),
+                metric_words(change.metric),
                 format_quantity(change.before, change.unit),
                 format_quantity(change.after, change.unit),
                 "" if relative is None else f"{relative:+.1%}".replace("%", " %"),
@@ -119,11 +119,6 @@ def _largest(changes: list[Change]) -> list[Change]:
         key=lambda item: (item.metric != "step_time_ms", item.is_noise, -abs(item.relative or 0.0)),
     )
     return ordered[:SHOWN]
-
-
-def _words(metric: str) -> str:
-    name, unit = metric.rsplit("_", 1)
-    return name.replace("_", " ") + (" share" if unit == "share" else "")
 
 
 def _outcome(outcome: Outcome) -> str:

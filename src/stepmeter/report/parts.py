@@ -111,6 +111,12 @@ def _where(window: StepTimeWindow, rank: int) -> str:
     return f"rank {rank} on {identity.host}" if identity and identity.host else f"rank {rank}"
 
 
+def metric_words(metric: str) -> str:
+    """A metric as people read it: without its unit, which stands with the number, but for shares."""
+    name, unit = metric.rsplit("_", 1)
+    return name.replace("_", " ") + (" share" if unit == "share" else "")
+
+
 def empty_table(columns: Sequence[str], *, color: bool, right: bool = True) -> Table:
     """Make a table without rows.
 

@@ -15,6 +15,7 @@ from stepmeter.report.parts import (
     finding_line,
     head,
     labelled,
+    metric_words,
     render_text,
 )
 from stepmeter.units import format_quantity
@@ -144,9 +145,8 @@ def _readings(facts: SectionFacts) -> Table:
     for metric in facts.metrics:
         median, worst = facts.representative(metric.name), facts.worst(metric.name)
         if median is not None and worst is not None:
-            words = metric.name.rsplit("_", 1)[0].replace("_", " ")
             values = (format_quantity(value, metric.unit) for _, value in (median, worst))
-            rows.add_row(words, *values, f"{place} {worst[0]}" if len(facts.rows) > 1 else "")
+            rows.add_row(metric_words(metric.name), *values, f"{place} {worst[0]}" if len(facts.rows) > 1 else "")
     return rows
 
 
