@@ -18,6 +18,7 @@ from stepmeter.collector.decode import (
     to_json,
     typed,
 )
+from stepmeter.collector.samples import SAMPLED, Samples
 from stepmeter.conventions.attributes import HW_ID, RANK, Attribute
 from stepmeter.store.schema import HISTOGRAM_POINTS, METRIC_POINTS, RESOURCES
 
@@ -67,6 +68,7 @@ def decode_points(message: Any, default_run: RunKey, rows: Rows) -> None:
         default_run: The run of resources that name none.
         rows: Where the rows go.
     """
+    samples = Samples()
     for resource_metrics in message.resource_metrics:
         facts = resource_facts(resource_metrics.resource)
         run = facts.run or default_run
@@ -74,7 +76,19 @@ def decode_points(message: Any, default_run: RunKey, rows: Rows) -> None:
         for scope_metrics in resource_metrics.scope_metrics:
             for metric in scope_metrics.metrics:
                 scope = scope_metrics.scope
-                _decode_metric(_Source(run, facts, scope.name or None, scope.version or None, metric), rows)
+                source = _Source(run, facts, scope.name or None, scope.version or None, metric)
+                _decode_metric(source, rows)
+                if metric.name in SAMPLED and metric.WhichOneof("data") in {"gauge", "sum"}:
+                    _take_samples(source, samples)
+    samples.into(rows)
+
+
+def _take_samples(source: _Source, samples: Samples) -> None:
+    for point in points(source.metric):
+        if not _problem(point):
+            attributes = attributes_of(point.attributes)
+            rank = _rank(dict(attributes), source.facts)
+            samples.add(source.run, source.facts, source.metric.name, point, attributes, rank)
 
 
 def _decode_metric(source: _Source, rows: Rows) -> None:

@@ -56,7 +56,7 @@ def write_catalog(run: Path, file: Path, *, mixed: bool = False) -> None:
         connection.execute("USE run; BEGIN; CREATE SCHEMA raw")
         # the public views are bound to tables without files first: listing directories for each takes most of a second
         for table in TABLES:
-            connection.execute(listed_view(table, [], [], version=STORE_VERSION, mixed=mixed))
+            connection.execute(listed_view(table, [], [], version=STORE_VERSION))
         write_public_views(connection)
         for table in TABLES:
             connection.execute(globbing_view(table, run, mixed=mixed))

@@ -26,7 +26,7 @@ from stepmeter.store.find import find_run
 from stepmeter.store.identity import RUN_FILE, RunIdentity, read_identity, require_known_version
 from stepmeter.store.query import Answer, one_line, read_answer, require_query
 from stepmeter.store.schema import STEPS
-from stepmeter.store.segments import CATALOG_FILE
+from stepmeter.store.segments import CATALOG_FILE, first_live_segment
 from stepmeter.store.views import listed_view, literal
 from stepmeter.store.watermark import RankWatermark
 
@@ -51,6 +51,7 @@ T = TypeVar("T")
 class _Listing:
     """One look at a run's directory; no segments when the run is sealed."""
 
+    path: Path
     identity: RunIdentity
     segments: Mapping[Table, tuple[Segment, ...]]
     marks: tuple[RankWatermark, ...] | None = None
@@ -63,7 +64,7 @@ class _Listing:
             [segment.path for segment in of_table if segment.level],
             [segment.path for segment in of_table if not segment.level],
             version=self.identity.store_version,
-            mixed=self.identity.migrated_from is not None,
+            with_all_columns=first_live_segment(self.path, table) if self.identity.migrated_from else None,
         )
 
 
@@ -140,10 +141,10 @@ class RunReader:
             if identity.sealed_ns is None:
                 segments = {table: current(found) for table, found in list_segments(self.path).items()}
                 # a run that an older version began has steps that no watermark counts
-                return _Listing(identity, segments, None if identity.migrated_from else marks)
+                return _Listing(self.path, identity, segments, None if identity.migrated_from else marks)
         except FileNotFoundError:
             identity = self._sealed_meanwhile()
-        return _Listing(identity, {})
+        return _Listing(self.path, identity, {})
 
     def _sealed_meanwhile(self) -> RunIdentity:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stepmeter.conventions.attributes import STEP_ATTRIBUTES
+from stepmeter.conventions.attributes import STEP_ATTRIBUTES, Attribute
 from stepmeter.store.model import Column, Table
 
 __all__ = ["Column", "Table"]
@@ -13,6 +13,16 @@ STORE_VERSION: Final = 2
 """Moves with every change of a table; a newer store is refused, an older one migrated."""
 
 _DUCKDB_TYPES = {"int": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "boolean": "BOOLEAN"}
+
+_UNITS = {"ns": ", in ns", "By": ", in bytes"}
+
+
+def _comment(attribute: Attribute) -> str:
+    """What an attribute says, as a comment: without the sentence's end and with its unit."""
+    brief = attribute.brief.rstrip(".")
+    words = brief if brief[:2].isupper() else brief[0].lower() + brief[1:]
+    return words + _UNITS.get(attribute.unit, "")
+
 
 _RUN_ID = Column("run_id", "VARCHAR", "identity of the run, the same on all ranks")
 _RESOURCE_ID = Column("resource_id", "VARCHAR", "content hash of the resource; see resources")
@@ -31,7 +41,7 @@ STEPS: Final = Table(
     (
         _RUN_ID,
         *(
-            Column(attribute.column, _DUCKDB_TYPES[attribute.type], attribute.brief)
+            Column(attribute.column, _DUCKDB_TYPES[attribute.type], _comment(attribute))
             for attribute in STEP_ATTRIBUTES
             if attribute.column
         ),

@@ -21,7 +21,7 @@ from stepmeter.store.durable import locked, sync, try_locked
 from stepmeter.store.files import DATA, current, list_segments
 from stepmeter.store.identity import read_identity, require_known_version, write_identity
 from stepmeter.store.schema import META, TABLES
-from stepmeter.store.segments import CATALOG_FILE, WRITERS_FILE, complete_run
+from stepmeter.store.segments import CATALOG_FILE, WRITERS_FILE, complete_run, first_live_segment
 from stepmeter.store.views import listed_view, literal
 from stepmeter.store.watermark import WATERMARKS
 
@@ -98,8 +98,8 @@ def _write_native(run: Path, file: Path, identity: RunIdentity) -> None:
         connection.execute("CREATE SCHEMA raw")
         for table, found in segments.items():
             cold, live = ([s.path for s in found if bool(s.level) is folded] for folded in (True, False))
-            mixed = identity.migrated_from is not None
-            connection.execute(listed_view(table, cold, live, version=identity.store_version, mixed=mixed))
+            full = first_live_segment(run, table) if identity.migrated_from else None
+            connection.execute(listed_view(table, cold, live, version=identity.store_version, with_all_columns=full))
         connection.execute(f"ATTACH {literal(str(file))} AS run (STORAGE_VERSION '{SEALED_STORAGE_VERSION}')")
         connection.execute("CREATE SCHEMA run.raw; CREATE SCHEMA run.stored")
         for table in TABLES:

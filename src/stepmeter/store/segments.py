@@ -158,6 +158,19 @@ def write_cold(
     return segment
 
 
+def first_live_segment(run: Path, table: Table) -> str:
+    """The segment without rows that every run has, with all columns of the version that it was last written by.
+
+    Args:
+        run: The run directory.
+        table: The table.
+
+    Returns:
+        Its path.
+    """
+    return str(run.absolute() / DATA / table.name / LIVE / f"c={NO_COLLECTOR}" / live_name(0))
+
+
 def first_rows(table: Table, identity: RunIdentity) -> list[tuple[Any, ...]]:
     """The rows that a run begins with.
 

@@ -83,7 +83,9 @@ def not_in(table: Table, rows: str, others: str) -> str:
     )
 
 
-def listed_view(table: Table, cold: Sequence[str], live: Sequence[str], *, version: int, mixed: bool) -> str:
+def listed_view(
+    table: Table, cold: Sequence[str], live: Sequence[str], *, version: int, with_all_columns: str | None = None
+) -> str:
     """The statement that defines `raw.<table>` over files that are known by name.
 
     Args:
@@ -91,13 +93,13 @@ def listed_view(table: Table, cold: Sequence[str], live: Sequence[str], *, versi
         cold: Paths of folded segments.
         live: Paths of live ones.
         version: Version of the store that they were written by.
-        mixed: Whether older files lack columns that newer ones have.
+        with_all_columns: When older files lack columns that newer ones have, a segment without rows that has all.
 
     Returns:
         A `CREATE OR REPLACE VIEW` statement.
     """
     sources = [
-        (name, _read([literal(glob.escape(file)) for file in files], table, version, mixed))
+        (name, _read(files, table, version, with_all_columns))
         for name, files in (("cold", cold), ("live", live))
         if files
     ]
@@ -162,10 +164,11 @@ def _listing(pattern: str) -> str:
     )
 
 
-def _read(files: Sequence[str], table: Table, version: int, mixed: bool) -> str:
+def _read(files: Sequence[str], table: Table, version: int, with_all_columns: str | None) -> str:
     columns = ", ".join(
         f'"{column.name}"' if column.since <= version else f'NULL::{column.type} AS "{column.name}"'
         for column in table.columns
     )
-    by_name = ", union_by_name = true" if mixed else ""
-    return f"SELECT {columns} FROM read_parquet([{', '.join(files)}], hive_partitioning = false{by_name})"
+    listed = ", ".join(literal(glob.escape(file)) for file in (*files, *filter(None, [with_all_columns])))
+    by_name = ", union_by_name = true" if with_all_columns else ""
+    return f"SELECT {columns} FROM read_parquet([{listed}], hive_partitioning = false{by_name})"
