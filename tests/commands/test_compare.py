@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.step_time.scenarios import SCENARIOS
 from tests.support.step_time import RunBuilder
 
 from stepmeter.cli import main
@@ -217,3 +218,15 @@ def test_a_file_that_is_no_summary_is_refused(run, tmp_path, capsys, content, me
 def test_a_missing_run_exits_with_3(run, capsys):
     """As everywhere."""
     assert main(["compare", run("a"), "nowhere"]) == 3
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_each_scenario_compares_with_itself(tmp_path, compared, scenario):
+    """Both sides have the contract's first finding, and the verdict is SIMILAR wherever step time was measured."""
+    run = str(scenario.build().write(tmp_path, run_id=scenario.name, name=scenario.name))
+
+    code, document = compared(run, run, "--fail-on", "step_time>5%")
+
+    kind = scenario.issues[0][0]
+    assert (code, document["verdict"]) == (0, "SIMILAR")
+    assert document["sections"]["step_time"]["diagnosis"] == {"a": kind, "b": kind}

@@ -4,7 +4,9 @@ import functools
 
 import pytest
 from tests.step_time.scenarios import SCENARIOS
+from tests.support.step_otlp import send
 
+from stepmeter.analysis.step_time.live import LiveStepTimeSession
 from stepmeter.analysis.step_time.model import SUMMARY_WINDOW_STEPS
 from stepmeter.analysis.step_time.pipeline import StepTimePipeline, StepTimeRequest, analyze
 from stepmeter.store.reader import open_run
@@ -32,13 +34,24 @@ def from_store(name, runs):
 
 def live_from_store(name, runs):
     """Through a store, as live views read it."""
-    with open_run(runs(name)) as run:
-        return StepTimePipeline().run(StepTimeRequest(run.snapshot(), "live"))
+    with LiveStepTimeSession(runs(name)) as session:
+        return session.refresh().analysis
 
 
-@pytest.fixture(scope="module", params=[from_rows, from_store, live_from_store], ids=lambda way: way.__name__)
+def through_otlp(name, runs):
+    """As OTLP through the processor into a store, as the summary reads it."""
+    directory = runs(name).parent / "sent"
+    directory.mkdir(exist_ok=True)
+    with open_run(send(BY_NAME[name].build(), directory, f"{name}-sent")) as run:
+        return StepTimePipeline().run(StepTimeRequest(run.snapshot(), "summary"))
+
+
+WAYS = [from_rows, from_store, live_from_store, through_otlp]
+
+
+@pytest.fixture(scope="module", params=WAYS, ids=lambda way: way.__name__)
 def analysis_of(request, runs):
-    """The analysis of a scenario, got in one of three ways."""
+    """The analysis of a scenario, got in one of these ways."""
     return functools.cache(lambda name: request.param(name, runs))
 
 
@@ -156,3 +169,15 @@ def test_forward_missing_everywhere_names_the_signal(analysis_of):
     evidence = analysis_of("forward_missing_everywhere").diagnosis.primary.evidence
 
     assert evidence == {"missing_signals": ["forward"], "signal_coverage": {"forward": "0/2"}}
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_where_a_batch_is_cut_changes_nothing(tmp_path, batch):
+    """One span a request or all in one: the same window and the same findings."""
+    with open_run(send(BY_NAME["jittered_ddp"].build(), tmp_path, "run", batch)) as run:
+        sent = StepTimePipeline().run(StepTimeRequest(run.snapshot(), "summary"))
+
+    direct = analyze(BY_NAME["jittered_ddp"].build().snapshot(), SUMMARY_WINDOW_STEPS)
+    assert [issue.kind for issue in sent.diagnosis.issues] == [issue.kind for issue in direct.diagnosis.issues]
+    for mine, theirs in zip(sent.window.rank_facts, direct.window.rank_facts, strict=True):
+        assert mine.average.step_time_ms == pytest.approx(theirs.average.step_time_ms, abs=1e-6)

@@ -146,10 +146,14 @@ def _ranks(window: StepTimeWindow, step_time: StepTimeMetric, width: int, *, uni
         rows.add_column("")
     for rank in shown:
         off_ms = means[rank] - step_time.median_ms
-        share = off_ms / step_time.median_ms if step_time.median_ms else 0.0
-        cells = [str(rank), format_ms(means[rank]), ("+" if off_ms > 0 else "") + format_share(share)]
+        cells = [str(rank), format_ms(means[rank]), _off(off_ms / step_time.median_ms if step_time.median_ms else 0.0)]
         if width >= NARROW:
             cells.append(bar(abs(off_ms) / full_bar_ms if full_bar_ms else 0.0, BAR_COLUMNS, unicode=unicode))
         rows.add_row(*cells)
     rest = len(means) - len(shown)
     return [rows, Text(f"and {rest} ranks more")] if rest else [rows]
+
+
+def _off(share: float) -> str:
+    """A signed share; what rounds to nothing has no sign."""
+    return "0.0 %" if abs(share) < 0.0005 else ("+" if share > 0 else "") + format_share(share)
