@@ -27,7 +27,7 @@ def patches(boundaries: Boundaries) -> list[Patch]:
 
 
 def _timed(boundaries: Boundaries, original: Any) -> Any:
-    is_compiling = torch.compiler.is_compiling
+    is_compiling = torch.compiler.is_dynamo_compiling
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:

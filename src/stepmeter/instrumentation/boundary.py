@@ -53,7 +53,7 @@ class Boundaries(Closing):
 
     def flush(self) -> None:
         """Look at what has happened, event by event."""
-        events, self.log, self.updates = self.log, [], False
+        events, self.log, self.updates, self.clean = self.log, [], False, False
         for code, region, one, other in events:
             if code in {FORWARD_INDEX, ODD_FORWARD}:
                 self.forward_ended(region, one, other)
@@ -70,36 +70,39 @@ class Boundaries(Closing):
 
     def _publish_plain(self, loader: int, start_ns: int) -> bool:
         """Publish a step of one fetch, as most are, without a look at each event; False if it is another kind."""
-        log, capture, recorder, undecided = self.log, self._capture, self.recorder, self._undecided
+        log, recorder = self.log, self.recorder
         _, first, batch, no_grad = log[0]
         codes = [event[0] for event in log]
-        if codes != _USUAL and not _is_simple(codes):
+        if (codes != _USUAL and not _is_simple(codes)) or batch[0] != loader or no_grad:
             return False
-        if batch[0] != loader or no_grad:
+        if not (self.clean or self._is_clean()) or self.watching or not recorder.steps & recorder.steps + 1:
             return False
-        if (
-            capture.regions
-            or undecided.waiting
-            or undecided.doubtful
-            or self.optimizers
-            or self.cut is not None
-            or self._failed
-            or self.watching
-            or self.explicit
-            or self.memory is not None
-            or self.silent.unheard
-            or not recorder.steps & recorder.steps + 1
-        ):
-            return False
+        capture = self._capture
         capture.regions = [event[1] for event in log]
         capture.batches.append(batch)
         if self.timer is not None:
             capture.device = self.timer.ended()
         log.clear()
         self.updates = False
+        self.clean = True
         self._capture = recorder.complete(capture, start_ns, first[1])
-        self._stepped.clear()
         return True
+
+    def _is_clean(self) -> bool:
+        """Whether nothing is known of the step in progress but what is in the log."""
+        undecided = self._undecided
+        return not (
+            self.explicit
+            or self.cut is not None
+            or self.optimizers
+            or self.memory is not None
+            or self.silent.unheard
+            or undecided.waiting
+            or undecided.doubtful
+            or self._capture.regions
+            or self._failed
+            or self._stepped
+        )
 
     # ── input ───────────────────────────────────────────────────────────────────────────────────────────────────
 

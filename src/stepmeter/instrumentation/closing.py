@@ -46,6 +46,7 @@ class Closing:
         updates: Whether an update is in the log.
         recorder: Where steps go.
         owner: Identity of the thread that trains, 0 when nothing is recorded; other threads' work is nobody's step.
+        clean: Whether it is known that nothing is known of the step in progress but what is in the log.
         cut: Where a closable step may end, and None as long as no update has been looked at.
         explicit: Whether the program says where its steps are.
         fetching: Whether a loader is asked for a batch.
@@ -68,6 +69,7 @@ class Closing:
         "_stepped",
         "_undecided",
         "before_fetch",
+        "clean",
         "cut",
         "explicit",
         "fetching",
@@ -105,6 +107,7 @@ class Closing:
         """Forget what is known of the step in progress; its capture stays."""
         self.fetching = self.in_forward = self.in_backward = False
         self.log: list[Event] = []
+        self.clean = False
         self.updates = False
         self.optimizers: list[tuple[Any, int, int, Any]] = []
         self._undecided = Undecided()
@@ -131,6 +134,7 @@ class Closing:
     def warms_up(self) -> None:
         """Something is compiled, recorded or set up in the step in progress."""
         self._capture.warmup = True
+        self.clean = False
 
     def updated(self, optimizer: Any, end_ns: int) -> None:
         """An update has been made, or skipped by a scaler: the step is closable."""

@@ -48,7 +48,7 @@ class ForwardSlot:
         module: Any = self._module()
         call = self._compiled or module._call_impl  # noqa: SLF001 - what torch itself calls at this place
         boundaries = self._boundaries
-        if boundaries.in_forward or boundaries.in_backward or _is_compiling():
+        if boundaries.in_forward or boundaries.in_backward or _compiler._is_compiling_flag:  # noqa: SLF001 - a call costs more
             return call(*args, **kwargs)
         grad = _is_grad_enabled()
         timer, mark = boundaries.timer, None
@@ -121,5 +121,5 @@ class ForwardSlot:
         return self._module() is module
 
 
-_is_compiling = torch.compiler.is_compiling
+_compiler: Any = torch.compiler
 _is_grad_enabled = torch.is_grad_enabled

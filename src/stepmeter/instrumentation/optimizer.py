@@ -19,7 +19,7 @@ from stepmeter.instrumentation.boundary import Boundaries
 from stepmeter.instrumentation.patch import Patch
 
 _OPTIMIZER: Final = PHASES.index(OPTIMIZER)
-_is_compiling = torch.compiler.is_compiling
+_is_compiling = torch.compiler.is_dynamo_compiling  # dynamo takes it for True; otherwise it is one short call
 
 
 def patches(boundaries: Boundaries, parameters_added: Callable[[bool], None]) -> list[Patch | Hooks]:
