@@ -45,6 +45,7 @@ HOMES = {
     "wrapt": {"instrumentation", "integrations"},
     "yaml": {"collector"},
     "orjson": {"collector"},
+    "lark": {"alerts"},
 }
 
 

@@ -21,13 +21,13 @@ class Row:
         step: Its step in its stream.
         time_ns: When it was committed, Unix time in ns.
         values: Values by name; floats may be non-finite.
-        patch: Whether it adds to a row of that step that was committed before.
+        added: Of a row that was committed before and was added to, what is new; None for a new row.
     """
 
     step: int
     time_ns: int
     values: Mapping[str, Any]
-    patch: bool = False
+    added: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -40,6 +40,7 @@ class OpenRow:
         values: What was logged, and what plugins measured.
         spans: Total in ns and number of spans by path.
         weights: State of the weighted means among the values.
+        before: Values of the row as it was committed before.
     """
 
     step: int
@@ -47,6 +48,7 @@ class OpenRow:
     values: dict[str, Any] = field(default_factory=dict)
     spans: dict[str, list[int]] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
+    before: Mapping[str, Any] = field(default_factory=dict)
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Set values; the last one wins, and what spans had added up under its name starts anew."""
@@ -72,7 +74,7 @@ class OpenRow:
             logged = number(values.get(_TIME + path))
             values[_TIME + path] = total_ns / 1e6 + (logged or 0)
             if count:
-                values[_COUNT + path] = spans
+                values[_COUNT + path] = spans + (number(values.get(_COUNT + path)) or 0)
         return values
 
 

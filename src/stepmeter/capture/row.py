@@ -71,7 +71,6 @@ class RowBook:
         self._untold: deque[Row] = deque()
         self._window: deque[Row] = deque(maxlen=window_rows)
         self._summary: dict[str, Any] = {}
-        self._floor = first_step  # steps below are committed, or of an attempt before
         self._committed = False
         self.observers: list[Callable[[Row], None]] = []
 
@@ -199,7 +198,6 @@ class RowBook:
             if self._committed or row.explicit:
                 return self._other(step)
             row.step, row.explicit = step, True  # a restart from an older checkpoint: what is there is this step's
-            self._floor = step
             return row
         if row.values or row.spans or row.explicit:
             self._commit(row)
@@ -210,17 +208,23 @@ class RowBook:
         """A row of another step than the open one's; it commits with the next."""
         if len(self._late) >= MAX_LATE_ROWS and step not in self._late:
             self._commit_late()
-        return self._late.setdefault(step, OpenRow(step))
+        row = self._late.get(step)
+        if row is None:  # it goes out whole once more, since readers take the newest row of a step
+            before = next((each.values for each in reversed(self._window) if each.step == step), {})
+            row = self._late[step] = OpenRow(step, values=dict(before), before=before)
+        return row
 
     def _commit(self, row: OpenRow) -> None:
         values = row.snapshot(count=self._span_count)
-        committed = Row(row.step, self._now_unix_ns(), values, patch=row.step < self._floor)
+        added = None
+        if row is not self._open:
+            added = {key: value for key, value in values.items() if row.before.get(key) != value}
+        committed = Row(row.step, self._now_unix_ns(), values, added)
         self._committed = True
         self._window.append(committed)
         self._untold.append(committed)
-        self._summary.update(values)
+        self._summary.update(values if added is None else added)
         if row is self._open:
-            self._floor = max(self._floor, row.step + 1)
             self._open = OpenRow(row.step + 1)
             self._commit_late()
         else:
@@ -228,8 +232,7 @@ class RowBook:
 
     def _commit_late(self) -> None:
         for row in list(self._late.values()):
-            if row.values or row.spans:
-                self._commit(row)
+            self._commit(row)
         self._late.clear()
 
     def _bounded(self, path: str, spans: Mapping[str, object]) -> str:

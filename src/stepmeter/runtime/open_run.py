@@ -14,7 +14,7 @@ from stepmeter.runtime.cursor import Cursor
 from stepmeter.runtime.opening import Place
 
 if TYPE_CHECKING:
-    from stepmeter.alerts.engine import AlertEngine
+    from stepmeter.runtime.alerting import Alerts
     from stepmeter.runtime.session import Session
 
 FLUSH_LIMIT_S = 10.0
@@ -85,7 +85,7 @@ class Run:
         self.book = book
         self.history = History(self)
         self.session = session
-        self.alerts: AlertEngine | None = None
+        self.alerts: Alerts | None = None
         self.environ_before: Mapping[str, str | None] = {}
         self._cursor = cursor
         self._owns_session = owns_session

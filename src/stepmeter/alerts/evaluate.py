@@ -1,0 +1,283 @@
+"""Conditions as functions of what is in memory; true, false or unknown.
+
+A condition is turned into nested closures once, since walking its parts for every row costs three times as much.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from stepmeter.alerts.functions import FUNCTIONS, Function, Point, Points
+from stepmeter.alerts.memory import Memory
+from stepmeter.alerts.tree import (
+    And,
+    Binary,
+    Call,
+    Compare,
+    Duration,
+    Metric,
+    Node,
+    Not,
+    Number,
+    Or,
+    Truth,
+    Unary,
+    Windowed,
+    metrics_of,
+)
+from stepmeter.capture.value import number
+
+Value = float | bool | None
+Evaluate = Callable[[Memory], Value]
+Condition = Callable[[Memory], bool | None]
+Look = Callable[[Memory], Points | None]
+Lookup = Callable[[str], Value]
+
+_ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "%": operator.mod,
+}
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+def compile_condition(node: Node) -> Condition:
+    """Make a function of a condition.
+
+    Args:
+        node: The condition.
+
+    Returns:
+        Of what is in memory: True, False, or None where it is unknown. It never raises.
+    """
+    value = _value(node)
+    return lambda memory: truth(value(memory))
+
+
+def compile_value(node: Node) -> Evaluate:
+    """Make a function of a value inside a condition, for showing it.
+
+    Args:
+        node: The value.
+
+    Returns:
+        Of what is in memory: a number, a truth value, or None.
+    """
+    return _value(node)
+
+
+def truth(value: Value) -> bool | None:
+    """What a value means as a condition: a number is true unless it is 0; NaN and infinities are unknown."""
+    if value is None or isinstance(value, bool):
+        return value
+    return bool(value) if math.isfinite(value) else None
+
+
+def _value(node: Node) -> Evaluate:
+    if isinstance(node, Number | Truth):
+        constant = node.value
+        return lambda _: constant
+    if isinstance(node, Duration):
+        seconds = node.seconds
+        return lambda _: seconds
+    if isinstance(node, Metric):
+        return lambda memory: _latest(memory.points(node.name))
+    if isinstance(node, Windowed):
+        look = _look(node, 1)
+        return lambda memory: _latest(look(memory) or ())
+    if isinstance(node, Call):
+        return _call(node)
+    if isinstance(node, Not):
+        inner = compile_condition(node.value)
+        return lambda memory: None if (found := inner(memory)) is None else not found
+    if isinstance(node, And | Or):
+        return _junction([compile_condition(each) for each in node.values], isinstance(node, Or))
+    if isinstance(node, Compare):
+        return _comparison([_value(each) for each in node.values], node.signs)
+    return _arithmetic(node)
+
+
+def _arithmetic(node: Unary | Binary) -> Evaluate:
+    if isinstance(node, Unary):
+        inner, negative = _value(node.value), node.sign == "-"
+        return lambda memory: None if (found := _number(inner(memory))) is None else (-found if negative else found)
+    left, right, combine = _value(node.left), _value(node.right), _ARITHMETIC[node.sign]
+    return lambda memory: _applied(combine, (_number(left(memory)), _number(right(memory))))
+
+
+def _junction(parts: Sequence[Condition], decisive: bool) -> Evaluate:
+    """Kleene's and (decided by False) and or (decided by True)."""
+
+    def joined(memory: Memory) -> bool | None:
+        result: bool | None = not decisive
+        for part in parts:
+            found = part(memory)
+            if found is decisive:
+                return decisive
+            if found is None:
+                result = None
+        return result
+
+    return joined
+
+
+def _comparison(values: Sequence[Evaluate], signs: Sequence[str]) -> Evaluate:
+    compare = [_COMPARISONS[sign] for sign in signs]
+
+    def compared(memory: Memory) -> bool | None:
+        found = [_number(value(memory)) for value in values]
+        result: bool | None = True
+        for index, holds in enumerate(compare):
+            left, right = found[index], found[index + 1]
+            if left is None or right is None:
+                result = None
+            elif not holds(left, right):
+                return False
+        return result
+
+    return compared
+
+
+def _call(node: Call) -> Evaluate:
+    function, arguments = FUNCTIONS[node.function], node.arguments
+    if function.kind == "clock":
+        return _clock(function.name, arguments)
+    if function.kind == "latest":
+        return _of_metric(function.name, arguments[0])
+    if function.kind == "scalar" or (function.kind == "rolling" and len(arguments) > 1):
+        values = [_value(each) for each in arguments]
+        apply: Callable[..., Any] = {"min": min, "max": max}.get(function.name, function.apply)
+        return lambda memory: _applied(apply, tuple(_number(value(memory)) for value in values))
+    return _over_points(function, arguments)
+
+
+def _over_points(function: Function, arguments: Sequence[Node]) -> Evaluate:
+    whole = {"rolling": None, "pair": 2}.get(function.kind)
+    look = _look(arguments[0], whole, whatever=function.name == "count")
+    more = [_value(each) for each in arguments[1:]]
+    least, apply = function.least, function.apply
+
+    def applied(memory: Memory) -> Value:
+        points = look(memory)
+        if points is None or len(points) < least:
+            return None
+        return _applied(apply, (points, *(value(memory) for value in more)))
+
+    return applied
+
+
+def _applied(apply: Callable[..., Any], arguments: Sequence[Any]) -> Value:
+    if None in arguments:
+        return None
+    try:
+        result = apply(*arguments)
+    except (ArithmeticError, ValueError):
+        return None
+    if isinstance(result, bool) or result is None:
+        return result
+    return result if isinstance(result, int | float) and math.isfinite(result) else None
+
+
+def _look(node: Node, default: int | None, *, whatever: bool = False) -> Look:
+    """The points of a window; None while it is not full or one of them is no number, unless `whatever`."""
+    value, size = (node.value, node.size) if isinstance(node, Windowed) else (node, default)
+    source = _source(value)
+    names = metrics_of(value)
+
+    def look(memory: Memory) -> Points | None:
+        points = source(memory, size if isinstance(size, int) else None)
+        if isinstance(size, Duration):
+            since_s = memory.now_s - size.seconds
+            found = points[bisect_left(points, since_s, key=lambda point: point[1]) :]
+            full = all(memory.began_s(name) <= since_s for name in names)
+        else:
+            found = points if size is None else points[-size:]
+            full = size is None or len(found) == size
+        if whatever:
+            return found
+        return found if full and all(math.isfinite(point[2]) for point in found) else None
+
+    return look
+
+
+def _source(node: Node) -> Callable[[Memory, int | None], Points]:
+    """All points of a value, or at least so many of the newest."""
+    if isinstance(node, Metric):
+        return lambda memory, _: memory.points(node.name)
+    names, at_row = metrics_of(node), _pointwise(node)
+
+    def computed(memory: Memory, wanted: int | None) -> Points:
+        found: list[Point] = []
+        for step, at_s, values in reversed(memory.rows()):
+            if len(found) == wanted:
+                break
+            looked_up = {name: number(values.get(name, values.get(name.replace(".", "/")))) for name in names}
+            if None not in looked_up.values():
+                value = _number(at_row(looked_up))
+                found.append((step, at_s, math.nan if value is None else float(value)))
+        return found[::-1]
+
+    return computed
+
+
+def _pointwise(node: Node) -> Callable[[Mapping[str, Any]], Value]:
+    """A value without a window, of one row's numbers."""
+    memory = _RowMemory()
+    value = _value(node)
+
+    def at_row(values: Mapping[str, Any]) -> Value:
+        memory.values = values
+        return value(memory)
+
+    return at_row
+
+
+class _RowMemory(Memory):
+    """A memory of one row."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 0.0)
+        self.values: Mapping[str, Any] = {}
+
+    def points(self, name: str) -> Points:
+        return ((0, 0.0, self.values[name]),)
+
+
+def _latest(points: Points) -> Value:
+    return points[-1][2] if points else None
+
+
+def _number(value: Value) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _clock(name: str, arguments: Sequence[Node]) -> Evaluate:
+    if name == "step":
+        return lambda memory: memory.step
+    if name == "elapsed":
+        return lambda memory: memory.now_s - memory.start_s
+    limit = _value(arguments[0])
+    return lambda memory: None if (at := _number(limit(memory))) is None else memory.now_s - memory.last_row_s >= at
+
+
+def _of_metric(name: str, argument: Node) -> Evaluate:
+    metric = argument.name if isinstance(argument, Metric) else ""
+    if name == "has":
+        return lambda memory: memory.has(metric)
+    if name == "age":
+        return lambda memory: memory.now_s - points[-1][1] if (points := memory.points(metric)) else None
+    test = math.isnan if name == "isnan" else math.isinf
+    return lambda memory: test(points[-1][2]) if (points := memory.points(metric)) else None

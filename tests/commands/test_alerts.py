@@ -1,0 +1,51 @@
+import pytest
+from tests.support.stored import run_of_rows
+
+from stepmeter.cli import main
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A stored run of 6 rows whose loss is 1, 3, 3, NaN, 1, 5."""
+    return run_of_rows(tmp_path, [{"loss": loss} for loss in (1, 3, 3, "NaN", 1, 5)])
+
+
+def test_explain_writes_a_rule_as_it_is_understood(capsys):
+    """Condition in canonical form, level, message, metrics and what its functions give."""
+    assert main(["alerts", "explain", "mean(abs(g)[50])>2&&g<9 => err: high"]) == 0
+
+    out = capsys.readouterr().out
+    assert "condition  mean(abs(g)[50]) > 2 and g < 9" in out
+    assert "level      error" in out
+    assert "mean       arithmetic mean" in out
+
+
+def test_a_wrong_rule_is_one_line_with_its_column(capsys):
+    """A wrong rule exits with 2 and points at the column."""
+    assert main(["alerts", "explain", "mean(loss[) > 1"]) == 2
+
+    assert capsys.readouterr().err.startswith("stepmeter: alert rule, column 11:")
+
+
+def test_test_says_where_a_rule_would_have_fired(run, capsys):
+    """Over a stored run each firing and each recovery is a line, and the number is the last."""
+    assert main(["alerts", "test", "loss > 2 => error: loss {loss}", "--run", str(run)]) == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        "step 1  error  loss 3",
+        "step 4  info  [recovered] loss 1",
+        "step 5  error  loss 5",
+        "2 fired over 6 rows",
+    ]
+
+
+def test_values_that_are_not_finite_are_numbers_again(run, capsys):
+    """NaN, which the store holds as text, is NaN to a rule."""
+    main(["alerts", "test", "isnan(loss)", "--run", str(run)])
+
+    assert "1 fired over 6 rows" in capsys.readouterr().out
+
+
+def test_a_run_that_is_not_there_is_said(tmp_path, capsys):
+    """An unknown run exits with 3."""
+    assert main(["alerts", "test", "loss > 2", "--run", str(tmp_path / "nothing")]) == 3
