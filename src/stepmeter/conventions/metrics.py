@@ -124,6 +124,16 @@ ENERGY_TICK_GAP: Final = Metric(
 ENERGY_FAULTS: Final = Metric(
     "hw.errors", "counter", "{error}", "Energy and power queries that failed; `kind` is the reason.", (*_GPU, "kind")
 )
+ENERGY_POWER_LIMIT: Final = Metric(
+    "stepmeter.energy.power_limit", "gauge", "W", "Enforced power limit of the device, which bounds its energy.", _GPU
+)
+ENERGY_OTHER_PROCESSES: Final = Metric(
+    "stepmeter.energy.other_processes",
+    "gauge",
+    "{process}",
+    "Processes on the device that are not of the run; looked for once a minute.",
+    _GPU,
+)
 
 _ENGINE = ("rank", "run", "engine", "model")
 INFERENCE_PROMPT_TOKENS: Final = Metric(
@@ -177,6 +187,8 @@ METRICS: Final = (
     HW_ENERGY,
     ENERGY_TICK_GAP,
     ENERGY_FAULTS,
+    ENERGY_POWER_LIMIT,
+    ENERGY_OTHER_PROCESSES,
     INFERENCE_PROMPT_TOKENS,
     INFERENCE_GENERATION_TOKENS,
     INFERENCE_CACHE_QUERIES,

@@ -1,34 +1,87 @@
-"""Which samplers read beside a training."""
+"""What reads beside a training: samplers once a second, and the one that follows the device's energy counter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from stepmeter.capture.channel import Channel
+from stepmeter.capture.reading import Reading
+from stepmeter.capture.run import ensure_run_id
 from stepmeter.capture.step import Recorder
-from stepmeter.samplers.sampling import Sampler
+from stepmeter.samplers.sampling import Sampler, Sampling
+
+READINGS_CAPACITY = 8192
+"""Readings that wait for the drain: counter ticks of a device are up to 80 a second, and an export may be late."""
 
 
-def background_samplers(recorder: Recorder, environ: Mapping[str, str]) -> list[Callable[[], Sampler]]:
-    """Choose the samplers of this process.
+class Background:
+    """All background reading of one process.
 
     Args:
         recorder: Knows the rank and, once CUDA is up, the device.
         environ: The environment, to find the device before that.
+        on_fault: Told of what no one expected, by a name and the error.
+    """
+
+    def __init__(
+        self, recorder: Recorder, environ: Mapping[str, str], on_fault: Callable[[str, BaseException], None]
+    ) -> None:
+        from stepmeter.samplers.energy import EnergySampling
+
+        self.readings: Channel[Reading] = Channel(READINGS_CAPACITY)
+        find_uuid = _device_finder(recorder, environ)
+        run_id = ensure_run_id(dict(environ))
+        self._threads = (
+            Sampling(background_samplers(recorder, find_uuid), self.readings, on_fault),
+            EnergySampling(find_uuid, run_id, self.readings, on_fault),
+        )
+
+    @property
+    def cpu_time_s(self) -> float:
+        """CPU time of all its threads, in s."""
+        return sum(thread.cpu_time_s for thread in self._threads)
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Tell the threads to end; does not wait for a reading under way."""
+        for thread in self._threads:
+            thread.stop()
+
+
+def background_samplers(recorder: Recorder, find_uuid: Callable[[], str | None]) -> list[Callable[[], Sampler]]:
+    """Choose the samplers of this process.
+
+    Args:
+        recorder: Knows the rank.
+        find_uuid: Says which device is ours.
 
     Returns:
         What makes each sampler: the process's and its device's on every rank, the host's on one rank a node.
     """
     from stepmeter.samplers.host import HostSampler, ProcessSampler
     from stepmeter.samplers.nvml import GpuSampler
+    from stepmeter.samplers.rapl import RaplSampler
 
-    local_rank = recorder.identity.local_rank or 0
+    makers: list[Callable[[], Sampler]] = [ProcessSampler, lambda: GpuSampler(find_uuid)]
+    return [HostSampler, RaplSampler, *makers] if (recorder.identity.local_rank or 0) == 0 else makers
 
-    def make_gpu_sampler() -> Sampler:
+
+def _device_finder(recorder: Recorder, environ: Mapping[str, str]) -> Callable[[], str | None]:
+    """What NVML can find at start, until CUDA says which device it is; looked for once, on a sampler's thread."""
+    found: list[str | None] = []
+
+    def find() -> str | None:
         from stepmeter.devices.nvml import find_device
 
-        device = find_device(environ, local_rank).device
-        at_start = device.uuid if device else None
-        return GpuSampler(lambda: recorder.identity.hw_id or at_start)
+        if recorder.identity.hw_id is not None:
+            return recorder.identity.hw_id
+        if not found:
+            device = find_device(environ, recorder.identity.local_rank or 0).device
+            found.append(device.uuid if device else None)
+        return found[0]
 
-    makers: list[Callable[[], Sampler]] = [ProcessSampler, make_gpu_sampler]
-    return [HostSampler, *makers] if local_rank == 0 else makers
+    return find

@@ -11,18 +11,15 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
 from stepmeter.capture import recording
-from stepmeter.capture.channel import Channel
 from stepmeter.capture.clock import read_anchor
 from stepmeter.capture.identity import identity_from_environ
 from stepmeter.capture.outbox import Outbox
-from stepmeter.capture.reading import Reading
 from stepmeter.capture.recording import SpanRecorder
 from stepmeter.capture.run import ensure_run_id
 from stepmeter.capture.step import Recorder, use_recorder
 from stepmeter.conventions import environment
-from stepmeter.runtime.background import background_samplers
+from stepmeter.runtime.background import Background
 from stepmeter.runtime.process import is_helper, is_launcher, is_switched_off
-from stepmeter.samplers.sampling import Sampling
 
 if TYPE_CHECKING:
     from stepmeter.telemetry.pipeline import Pipeline
@@ -59,7 +56,7 @@ class Session:
         self._make_pipeline = Pipeline
         self._say = say
         self._pipeline: Pipeline | None = None
-        self._sampling: Sampling | None = None
+        self._background: Background | None = None
         self._providers = BoundedExit(self._guard) if own_providers else None
         self._end = threading.Event()
         self._ended = threading.Event()
@@ -136,20 +133,25 @@ class Session:
 
     def _start(self) -> None:
         with self._guard.over("starting telemetry"):
-            readings: Channel[Reading] = Channel()
-            sampling = Sampling(background_samplers(self.recorder, os.environ), readings, self._guard.fault)
+            background = Background(self.recorder, os.environ, self._guard.fault)
             self._pipeline = self._make_pipeline(
-                self.recorder, self._anchor, self._guard, _outcome, readings, lambda: sampling.cpu_time_s, self.outbox
+                self.recorder,
+                self._anchor,
+                self._guard,
+                _outcome,
+                background.readings,
+                lambda: background.cpu_time_s,
+                self.outbox,
             )
             self._pipeline.start()
-            self._sampling = sampling
-            sampling.start()
+            self._background = background
+            background.start()
 
     def _close_when_told(self) -> None:
         self._end.wait()
         try:
-            if self._sampling is not None:
-                self._sampling.stop()
+            if self._background is not None:
+                self._background.stop()
             if self._pipeline is not None:
                 undelivered = self._pipeline.close(time.monotonic() + EXIT_LIMIT_S - 2 * _CANCEL_S)
                 if undelivered:

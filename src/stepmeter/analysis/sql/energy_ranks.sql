@@ -3,7 +3,7 @@
 --   parameter: attempt
 --
 --   rank       global rank
---   hw_id      UUID of its device; null without one
+--   hw_id      UUID of the device that its steps ran on; null without one
 --   shift_ns   what brings its times onto the clock that all processes of its boot share, in ns
 WITH boots AS (
     SELECT clock_boot_id, arg_min(clock_anchor_unix_ns - clock_anchor_monotonic_ns, resource_id) AS offset_ns
@@ -19,7 +19,7 @@ ranks AS (
 )
 SELECT
     ranks.rank AS rank,
-    coalesce(ranks.hw_id, resources.hw_id) AS hw_id,
+    ranks.hw_id AS hw_id,
     coalesce(offset_ns - (clock_anchor_unix_ns - clock_anchor_monotonic_ns), 0) AS shift_ns
 FROM ranks LEFT JOIN resources USING (resource_id) LEFT JOIN boots USING (clock_boot_id)
 ORDER BY ranks.rank

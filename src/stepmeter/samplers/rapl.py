@@ -1,0 +1,101 @@
+"""Energy of CPU packages and memory by RAPL, where the kernel lets it be read.
+
+Source: Linux Documentation/power/powercap/powercap.rst. Packages and their `dram` are read; `psys` contains the
+packages and is left out, so that a sum over devices counts nothing twice; `intel-rapl-mmio` repeats them.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepmeter.capture.reading import Reading
+from stepmeter.conventions import metrics
+from stepmeter.conventions.attributes import HW_ID
+from stepmeter.conventions.resource import HW_TYPE
+
+POWERCAP = Path("/sys/class/powercap")
+
+_MICRO = 1_000_000
+
+
+@dataclass(slots=True)
+class _Zone:
+    """One counter; `total_uj` goes on where the counter wraps."""
+
+    file: Path
+    range_uj: int
+    attributes: tuple[tuple[str, str | int], ...]
+    last_uj: int
+    total_uj: int
+
+    def read(self) -> int:
+        now_uj = int(self.file.read_text(encoding="ascii"))
+        rise_uj = now_uj - self.last_uj
+        self.last_uj = now_uj
+        # the counter's range counts from 0, so that wrapping loses one unit more
+        self.total_uj += rise_uj if rise_uj >= 0 else rise_uj + self.range_uj + 1
+        return self.total_uj
+
+
+class RaplSampler:
+    """Reads all packages and their memory.
+
+    Args:
+        powercap: Where the kernel shows them.
+
+    Raises:
+        OSError: There is none that may be read.
+    """
+
+    def __init__(self, powercap: Path = POWERCAP) -> None:
+        self._zones = _zones(powercap, socket.gethostname())
+        if not self._zones:
+            raise FileNotFoundError(f"{powercap}: no RAPL counter that may be read")
+
+    def read(self, at_ns: int) -> list[Reading]:
+        """Read once; wraps once a minute at most, so once a second misses none.
+
+        Args:
+            at_ns: Now, monotonic.
+
+        Returns:
+            Energy in J of each package and memory, growing even where the counter wraps.
+        """
+        found = []
+        for zone in self._zones:
+            try:
+                energy_uj = zone.read()
+            except (OSError, ValueError):  # taken away meanwhile; the others go on
+                continue
+            found.append(Reading(metrics.HW_ENERGY.name, energy_uj / _MICRO, at_ns, zone.attributes))
+        return found
+
+
+def _zones(powercap: Path, host: str) -> list[_Zone]:
+    found: dict[str, _Zone] = {}
+    for package in sorted(powercap.glob("intel-rapl:*")):
+        if package.name.count(":") == 1:
+            name = _text(package / "name")
+            if name is not None and name.startswith("package"):
+                _add(found, package, f"{host}/{name}", "cpu")
+                for part in sorted(powercap.glob(f"{package.name}:*")):
+                    if _text(part / "name") == "dram":
+                        _add(found, part, f"{host}/{name}/dram", "memory")
+    return list(found.values())
+
+
+def _add(into: dict[str, _Zone], folder: Path, hw_id: str, hw_type: str) -> None:
+    energy, largest = _text(folder / "energy_uj"), _text(folder / "max_energy_range_uj")
+    if energy is None or largest is None or hw_id in into or not energy.isdigit() or not largest.isdigit():
+        return
+    attributes = ((HW_ID.key, hw_id), (HW_TYPE.key, hw_type))
+    into[hw_id] = _Zone(folder / "energy_uj", int(largest), attributes, int(energy), int(energy))
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None

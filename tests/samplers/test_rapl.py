@@ -1,0 +1,49 @@
+import pytest
+
+from stepmeter.samplers.rapl import RaplSampler
+
+
+def zone(powercap, folder, name, energy_uj=1_000_000, range_uj=262_143_328_850):
+    path = powercap / folder
+    path.mkdir(parents=True, exist_ok=True)
+    for file, text in (("name", name), ("energy_uj", energy_uj), ("max_energy_range_uj", range_uj)):
+        (path / file).write_text(f"{text}\n")
+    return path / "energy_uj"
+
+
+def read(sampler):
+    return {dict(one.attributes)["hw.id"].split("/", 1)[1]: one.value for one in sampler.read(7)}
+
+
+def test_packages_and_memory_are_read(tmp_path):
+    """Packages are CPUs and their dram is memory, in joules; cores, psys and the mmio copies are left out."""
+    zone(tmp_path, "intel-rapl:0", "package-0")
+    zone(tmp_path, "intel-rapl:0:0", "core")
+    zone(tmp_path, "intel-rapl:0:1", "dram", 2_500_000)
+    zone(tmp_path, "intel-rapl:1", "psys", 9_000_000)
+    zone(tmp_path, "intel-rapl-mmio:0", "package-0")
+    sampler = RaplSampler(tmp_path)
+
+    assert read(sampler) == {"package-0": 1.0, "package-0/dram": 2.5}
+    assert [dict(one.attributes)["hw.type"] for one in sampler.read(7)] == ["cpu", "memory"]
+
+
+def test_a_counter_that_wraps_goes_on(tmp_path):
+    """When the counter starts again at 0 the energy goes on growing."""
+    file = zone(tmp_path, "intel-rapl:0", "package-0", 900_000, range_uj=999_999)
+    sampler = RaplSampler(tmp_path)
+    file.write_text("400000")
+
+    assert read(sampler) == {"package-0": 1.4}
+
+
+def test_what_may_not_be_read_is_absent(tmp_path):
+    """Without a counter that may be read there is no sampler; one that vanishes spares the others."""
+    with pytest.raises(FileNotFoundError, match="no RAPL counter"):
+        RaplSampler(tmp_path)
+    first = zone(tmp_path, "intel-rapl:0", "package-0")
+    zone(tmp_path, "intel-rapl:1", "package-1")
+    sampler = RaplSampler(tmp_path)
+    first.unlink()
+
+    assert read(sampler) == {"package-1": 1.0}
