@@ -116,6 +116,15 @@ def test_a_promised_rank_without_steps_is_in_the_groups(tmp_path):
     assert row["identity"]["hostname"] is None
 
 
+def test_a_missing_node_is_told(tmp_path):
+    """A world of four with two ranks a node makes two nodes, of which one reported."""
+    builder = RunBuilder(world_size=4, local_world_size=2).rank(0, range(1, 25)).rank(1, range(1, 25))
+
+    metadata = summarize(builder.write(tmp_path)).document["step_time"]["metadata"]
+
+    assert [metadata[f"nodes_{what}"] for what in ("expected", "observed", "coverage", "partial")] == [2, 1, 0.5, True]
+
+
 def test_a_run_without_steps_has_a_summary(tmp_path):
     """It says NO_DATA and what to check, and every number that was not measured is null."""
     summary = summarize(RunBuilder().write(tmp_path))

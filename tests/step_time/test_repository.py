@@ -245,6 +245,7 @@ QUERIES = {
     "step_progress": 0,
     "step_rows": 3,
     "dropped": 0,
+    "local_world_size": 1,
     "step_memory": 3,
     "gpu_limits": 0,
     "system_readings": 4,

@@ -56,6 +56,7 @@ class RunBuilder:
     points: list[dict[str, object]] = field(default_factory=list)
     memory_limit_bytes: int | None = None
     power_limit_w: float | None = None
+    local_world_size: int | None = None
 
     def rank(
         self,
@@ -152,9 +153,10 @@ class RunBuilder:
         return run
 
     def _resource_row(self, rank: int, run_id: str) -> tuple[object, ...]:
-        limits = {
+        facts = {
             "stepmeter.gpu.memory.limit": self.memory_limit_bytes,
             "stepmeter.gpu.power.limit": self.power_limit_w,
+            "stepmeter.local_world_size": self.local_world_size,
         }
         return row(
             schema.RESOURCES,
@@ -165,7 +167,7 @@ class RunBuilder:
             rank=rank,
             attempt=0,
             hw_id=self._hw_id(rank),
-            attributes=json.dumps({name: value for name, value in limits.items() if value is not None}),
+            attributes=json.dumps({name: value for name, value in facts.items() if value is not None}),
         )
 
     def _identity(self, rank: int) -> RankIdentity:

@@ -14,6 +14,8 @@ from typing import Literal, TypeVar
 from stepmeter.analysis.diagnosis.engine import order
 from stepmeter.analysis.diagnosis.model import Diagnosis, Issue, Rule
 
+_UNITS = {"share": "1", "bytes": "By", "c": "Cel", "w": "W", "cores": "{core}", "ms": "ms"}
+
 
 @dataclass(frozen=True, slots=True)
 class SectionMetric:
@@ -30,7 +32,7 @@ class SectionMetric:
     @property
     def unit(self) -> str:
         """The unit that its name ends with."""
-        return {"share": "1", "bytes": "By", "c": "Cel", "w": "W", "cores": "{core}"}[self.name.rsplit("_", 1)[1]]
+        return _UNITS[self.name.rsplit("_", 1)[1]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,16 +152,17 @@ def metadata(window: StepTimeWindow, metric_names: Sequence[str]) -> Json:
     Returns:
         The metadata of a section.
     """
-    coverage = window.coverage
+    coverage, observed = window.coverage, observed_nodes(window)
+    expected = coverage.nodes_expected
     has_data = bool(metric_names) and bool(window.steps)
     return {
         "mode": run_mode(window) if has_data else "no_data",
         "duration_s": finite(coverage.duration_s) if has_data else None,
         "samples": len(window.steps) * len(window.ranks) if metric_names else 0,
-        "nodes_expected": None,
-        "nodes_observed": observed_nodes(window),
-        "nodes_coverage": None,
-        "nodes_partial": None,
+        "nodes_expected": expected,
+        "nodes_observed": observed,
+        "nodes_coverage": observed / expected if expected else None,
+        "nodes_partial": observed < expected if expected else None,
         "gpus_observed": observed_gpus(window),
         "global_ranks_seen": sorted(window.identities),
         "global_ranks_used": list(window.ranks) if metric_names else [],

@@ -204,4 +204,9 @@ def _coverage(
         dropped=snapshot.dropped,
         silent=silent,
         duration_s=None if span_ns is None else span_ns / 1e9,
+        nodes_expected=_nodes(len(snapshot.global_ranks), snapshot.local_world_size),
     )
+
+
+def _nodes(world_size: int, local_world_size: int | None) -> int | None:
+    return -(-world_size // local_world_size) if local_world_size else None

@@ -178,6 +178,7 @@ class StepTimeCoverage:
         dropped: What producers reported as lost, by kind.
         silent: Ranks that stopped while others went on.
         duration_s: From the first step's start to the last step's end, all ranks; None without steps.
+        nodes_expected: Nodes that the world size makes; None when it is not known how many ranks share one.
     """
 
     expected_steps: int = 0
@@ -193,6 +194,7 @@ class StepTimeCoverage:
     dropped: Mapping[str, int] = field(default_factory=dict)
     silent: tuple[SilentRank, ...] = ()
     duration_s: float | None = None
+    nodes_expected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,9 @@ def _summary(source: Snapshot, lookback_steps: int) -> StepTimeRepositorySnapsho
     first = last - lookback_steps + 1
     rows = from_store(source.tail(first).columns(query("step_rows"), (attempt, first, last)))
     recorded = sum(item.progress.recorded_steps for item in positions.values())
-    return _snapshot(Tail(attempt, first, rows, positions), _attempts(marks), recorded, dropped)
+    ((local_world_size,),) = source.rows(query("local_world_size"), (attempt,))
+    found = _snapshot(Tail(attempt, first, rows, positions), _attempts(marks), recorded, dropped)
+    return replace(found, local_world_size=local_world_size)
 
 
 def _snapshot(

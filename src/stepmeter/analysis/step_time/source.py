@@ -103,6 +103,7 @@ class StepTimeRepositorySnapshot:
         progress: How far each reporting rank has come.
         dropped: What the producers reported as lost, by kind.
         attempts: Number of attempts in the store; only the latest is read.
+        local_world_size: Ranks of the fullest node; None when not known, and in the live profile.
         first_step: The step from which on rows were read.
         store_cursor: The store's own cursor, after which a later reading goes on.
         store_position: Its part that matters here, by which a reading without news is known before it is made.
@@ -116,6 +117,7 @@ class StepTimeRepositorySnapshot:
     progress: Mapping[int, RankProgress] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     attempts: int = 0
+    local_world_size: int | None = None
     first_step: int = 0
     store_cursor: tuple[tuple[str, str, str], ...] = ()
     store_position: Hashable = ()
