@@ -159,7 +159,8 @@ def _call(node: Call) -> Evaluate:
         return _of_metric(function.name, arguments[0])
     if function.kind == "scalar" or (function.kind == "rolling" and len(arguments) > 1):
         values = [_value(each) for each in arguments]
-        apply: Callable[..., Any] = {"min": min, "max": max}.get(function.name, function.apply)
+        several: Mapping[str, Callable[..., Any]] = {"min": min, "max": max}
+        apply = several.get(function.name, function.apply)
         return lambda memory: _applied(apply, tuple(_number(value(memory)) for value in values))
     return _over_points(function, arguments)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from importlib import resources
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken, VisitError
@@ -78,7 +78,7 @@ def _refuse(error: UnexpectedInput, text: str, offset: int) -> NoReturn:
         position = len(text.rstrip()) if end else (error.token.start_pos or 0)
         expected = set(error.accepts or error.expected)
     elif isinstance(error, UnexpectedCharacters):
-        position = error.pos_in_stream
+        position = cast("int", error.pos_in_stream)  # declared as None, and never is
         found = f'"{text[position]}"'
         expected = set(error.allowed or ())
     else:

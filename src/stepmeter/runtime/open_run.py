@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stepmeter.capture.open_row import Row
@@ -114,6 +114,8 @@ class Run:
         self._closed.set()
         self.book.commit_open()
         spans, outbox = self.session.outbox.spans, self.session.outbox
+        for plugin in spans.plugins:
+            _close(plugin, spans.complain)
         spans.rows, spans.printer, spans.plugins = None, None, ()
         if self.alerts is not None:
             self.alerts.close(_FINISH_LIMIT_S)
@@ -125,6 +127,15 @@ class Run:
             spans.keep = True
         outbox.on_rows = None
         self._cursor.close(self.book.step)
+
+
+def _close(plugin: object, complain: Callable[[str, str], None]) -> None:
+    close = getattr(plugin, "close", None)
+    if close is not None:
+        try:
+            close()
+        except Exception as error:  # the user's plugin
+            complain("plugin close", f"closing a plugin failed: {type(error).__name__}: {error}")
 
 
 def _restore(environ: Mapping[str, str | None]) -> None:
