@@ -35,13 +35,17 @@ if TYPE_CHECKING:
 
 _SEGMENT_BYTES: Final = 32 << 20
 """Requests of this size become segments before their second is over."""
-_WAITING_BYTES: Final = 256 << 20
-"""Beyond this much that no segment holds yet, senders are asked to come again."""
+_WAITING_BYTES: Final = 128 << 20
+"""Beyond this much that no segment holds yet, senders are asked to come again; decoded it takes four times that."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Pending:
-    record: Record
+    """A request on its way; its bytes are let go of once the journal has them."""
+
+    record: Record | None
+    signal: Signal
+    size_bytes: int
     message: Any
     digest: bytes
     receipt: Receipt
@@ -143,23 +147,36 @@ class DuckdbProcessor:
         self._slot.release()
 
     def _make_durable(self, record: Record, digest: bytes) -> Receipt:
-        message = parse(record.signal, record.encoding, record.body)
-        receipt = self._check(record.signal, message)
-        if self._waiting_bytes > _WAITING_BYTES:
-            raise UnavailableError(f"{self._waiting_bytes >> 20} MiB wait to be written")
-        pending = _Pending(record, message, digest, receipt)
-        with self._door:
-            if self._closing:
-                raise UnavailableError("the collector is stopping")
-            self._queue.put(pending)
-        pending.durable.result()
+        self._reserve(len(record.body))
+        try:
+            message = parse(record.signal, record.encoding, record.body)
+            receipt = self._check(record.signal, message)
+            pending = _Pending(record, record.signal, len(record.body), message, digest, receipt)
+            self._enqueue(pending)
+            pending.durable.result()
+        except BaseException:
+            self._reserve(-len(record.body))
+            raise
         self._health.count("requests_accepted")
         if self._on_durable:
             self._on_durable(record)
         if receipt.rejected:
-            message = f"rejected {receipt.rejected} of a request: {receipt.reason}"
-            self._health.warn(f"{record.signal.name}_rejected", message, receipt.rejected)
+            problem = f"rejected {receipt.rejected} of a request: {receipt.reason}"
+            self._health.warn(f"{record.signal.name}_rejected", problem, receipt.rejected)
         return receipt
+
+    def _enqueue(self, pending: _Pending) -> None:
+        with self._door:
+            if self._closing:
+                raise UnavailableError("the collector is stopping")
+            self._queue.put(pending)
+
+    def _reserve(self, size_bytes: int) -> None:
+        """Count what is in memory from the moment that it came until a segment has it."""
+        with self._lock:
+            if size_bytes > 0 and self._waiting_bytes and self._waiting_bytes + size_bytes > _WAITING_BYTES:
+                raise UnavailableError(f"{self._waiting_bytes >> 20} MiB wait to be written")
+            self._waiting_bytes += size_bytes
 
     def _check(self, signal: Signal, message: Any) -> Receipt:
         """What of a request can't be taken: what the store can't hold, and what is for runs that are over."""
@@ -201,18 +218,17 @@ class DuckdbProcessor:
         return batch, True
 
     def _commit(self, batch: list[_Pending]) -> None:
-        size_bytes = sum(len(pending.record.body) for pending in batch)
         try:
             with self._lock:
-                self._file.append([pending.record for pending in batch])
+                self._file.append([pending.record for pending in batch if pending.record])
                 self._open.extend(batch)
-                self._waiting_bytes += size_bytes
         except OSError as error:
             self._health.warn("journal_failures", f"can't write the journal: {error}; senders are asked to retry")
             for pending in batch:
                 pending.durable.set_exception(UnavailableError(f"can't write the journal: {error.strerror}"))
             return
         for pending in batch:
+            pending.record = None
             pending.durable.set_result(None)
         if self._waiting_bytes > _SEGMENT_BYTES:
             self._wake.set()
@@ -254,8 +270,8 @@ class DuckdbProcessor:
             full, requests = self._file, self._open
             self._file, self._open = fresh, []
         full.close()
-        loaded = [(pending.record.signal, pending.message) for pending in requests]
-        size_bytes = sum(len(pending.record.body) for pending in requests)
+        loaded = [(pending.signal, pending.message) for pending in requests]
+        size_bytes = sum(pending.size_bytes for pending in requests)
         seen = {pending.digest: pending.receipt for pending in requests}
         self._backlog.append(_Closed(full.number, full.path, size_bytes, seen, lambda: (self._default_run, loaded)))
         return True

@@ -134,4 +134,8 @@ def _stored(column: Column) -> str:
 
 
 def _shown(column: Column) -> str:
-    return f'"{column.name}"::JSON::VARCHAR AS "{column.name}"' if column.name in _VARIANTS else f'"{column.name}"'
+    return (
+        f'nullif("{column.name}"::JSON::VARCHAR, \'null\') AS "{column.name}"'
+        if column.name in _VARIANTS
+        else f'"{column.name}"'
+    )
