@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.support.step_time import RunBuilder
 
-from stepmeter.analysis.run import analyze_run
 from stepmeter.report.summary import summarize
-from stepmeter.store.reader import open_run
 
 
-def primary_of(builder, directory):
-    with open_run(builder.write(directory)) as run:
-        return analyze_run(run.snapshot()).primary
+def primary_of(builder, one_run):
+    return one_run.analyze(builder).primary
 
 
 def idle(builder, share=0.1):
@@ -28,23 +25,23 @@ def idle(builder, share=0.1):
         (0.71, "NO_CLEAR_PERFORMANCE_BOTTLENECK", "no_clear_bottleneck"),
     ],
 )
-def test_an_idle_gpu_that_step_time_does_not_explain_is_said(tmp_path, share, kind, evidence_type):
+def test_an_idle_gpu_that_step_time_does_not_explain_is_said(one_run, share, kind, evidence_type):
     """Balanced steps on a GPU that is busy for 70 % of the time or less are no clear case."""
-    primary = primary_of(idle(RunBuilder(gpu=True).rank(0, range(1, 51)), share), tmp_path)
+    primary = primary_of(idle(RunBuilder(gpu=True).rank(0, range(1, 51)), share), one_run)
 
     assert (primary.kind, primary.evidence_type) == (kind, evidence_type)
 
 
-def test_a_finding_about_step_time_explains_an_idle_gpu(tmp_path):
+def test_a_finding_about_step_time_explains_an_idle_gpu(one_run):
     """Input wait comes first, and utilization stays in its section."""
-    primary = primary_of(idle(RunBuilder(gpu=True).rank(0, range(1, 51), input_wait=60.0)), tmp_path)
+    primary = primary_of(idle(RunBuilder(gpu=True).rank(0, range(1, 51), input_wait=60.0)), one_run)
 
     assert (primary.kind, primary.section, primary.evidence_type) == ("INPUT_BOUND", "step_time", "phase_share")
 
 
-def test_too_few_steps_are_not_explained_by_an_idle_gpu(tmp_path):
+def test_too_few_steps_are_not_explained_by_an_idle_gpu(one_run):
     """One step says nothing, however idle the GPU was."""
-    primary = primary_of(idle(RunBuilder(gpu=True).rank(0, [1])), tmp_path)
+    primary = primary_of(idle(RunBuilder(gpu=True).rank(0, [1])), one_run)
 
     assert (primary.kind, primary.evidence_type) == ("INSUFFICIENT_STEP_TIME_DATA", "insufficient_data")
 

@@ -143,14 +143,18 @@ class RunBuilder:
     def write(self, directory: Path, run_id: str = "0123456789abcdef", name: str | None = "scenario") -> Path:
         """The run as a store on disk, without `run.duckdb`, which our own readers do not need."""
         run = segments.claim_run(directory, run_id, name)
-        write_steps(run, [self._table_row(step, run_id) for step in self.steps], 1)
+        self.write_into(run, run_id, 1)
+        return run
+
+    def write_into(self, run: Path, run_id: str, number: int) -> None:
+        """The run as segments of a number in a directory that is there."""
+        write_steps(run, [self._table_row(step, run_id) for step in self.steps], number)
         points = [_drop_point(kind, count) for kind, count in self.dropped.items()] + self.points
         if points:
             rows = [row(schema.METRIC_POINTS, run_id=run_id, unit="", flags=0, **point) for point in points]
-            segments.write_segment(run, schema.METRIC_POINTS, rows, "local-0", 1)
+            segments.write_segment(run, schema.METRIC_POINTS, rows, "local-0", number)
         resources = [self._resource_row(rank, run_id) for rank in {*self.ranks, *(int(p["rank"]) for p in self.points)}]
-        segments.write_segment(run, schema.RESOURCES, resources, "local-0", 1)
-        return run
+        segments.write_segment(run, schema.RESOURCES, resources, "local-0", number)
 
     def _resource_row(self, rank: int, run_id: str) -> tuple[object, ...]:
         facts = {
