@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = (
-    *("run", "collect", "summary", "watch", "compare", "energy", "diagnoses", "sql", "ingest"),
+    *("run", "collect", "summary", "watch", "compare", "energy", "sample", "diagnoses", "sql", "ingest"),
     *("alerts",),
     *("seal", "relink", "runs", "prune", "doctor", "schema"),
 )

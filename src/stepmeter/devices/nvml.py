@@ -59,21 +59,47 @@ def find_device(environ: Mapping[str, str], local_rank: int) -> Lookup:
     Returns:
         The device, or the reason why it is unknown. Never raises.
     """
+    found = _with_nvml(lambda nvml: _find(nvml, environ, local_rank))
+    return Lookup(None, found) if isinstance(found, str) else found
+
+
+def find_devices(environ: Mapping[str, str]) -> list[Device]:
+    """Find all GPUs that CUDA would show to a program.
+
+    Args:
+        environ: The environment, for CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER.
+
+    Returns:
+        The devices; all of the host's where only CUDA knows which its numbers name. Empty without any. Never raises.
+    """
+
+    def find(nvml: Any) -> list[Device]:
+        uuids = _uuids_in_cuda_order(nvml, environ)
+        if uuids is None:
+            return [_describe(nvml, uuid) for uuid in _uuids_in_cuda_order(nvml, {}, mixed=True) or []]
+        return [_describe(nvml, uuid) for uuid in visible_uuids(environ.get("CUDA_VISIBLE_DEVICES"), uuids)]
+
+    found = _with_nvml(find)
+    return [] if isinstance(found, str) else found
+
+
+def _with_nvml(ask: Callable[[Any], _T]) -> _T | str:
+    """What NVML answers, or why it does not."""
     try:
         ctypes.CDLL(_LIBRARY)  # a machine without the driver is told at once, and spared 30 ms of import
         import pynvml
     except OSError:
-        return Lookup(None, f"NVML: no NVIDIA driver ({_LIBRARY} not found)")
+        return f"NVML: no NVIDIA driver ({_LIBRARY} not found)"
     except ImportError:
-        return Lookup(None, "nvidia-ml-py is not installed")
+        return "nvidia-ml-py is not installed"
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return Lookup(None, f"NVML: {error}")
+        return f"NVML: {error}"
     try:
-        return _find(pynvml, environ, local_rank)
+        return ask(pynvml)
     except pynvml.NVMLError as error:
-        return Lookup(None, f"NVML: {error}")
+        return f"NVML: {error}"
     finally:
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
@@ -92,12 +118,12 @@ def _find(nvml: Any, environ: Mapping[str, str], local_rank: int) -> Lookup:
     return Lookup(_describe(nvml, visible[min(local_rank, len(visible) - 1)]), None)
 
 
-def _uuids_in_cuda_order(nvml: Any, environ: Mapping[str, str]) -> list[str] | None:
+def _uuids_in_cuda_order(nvml: Any, environ: Mapping[str, str], *, mixed: bool = False) -> list[str] | None:
     handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
     by_bus = sorted(handles, key=lambda handle: _text(nvml.nvmlDeviceGetPciInfo(handle).busId))
     kinds = {_text(nvml.nvmlDeviceGetName(handle)) for handle in by_bus}
     indexed = not any(prefix in environ.get("CUDA_VISIBLE_DEVICES", "") for prefix in ("GPU-", "MIG-"))
-    if len(kinds) > 1 and indexed and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+    if not mixed and len(kinds) > 1 and indexed and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         return None
     return [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in by_bus]
 
