@@ -200,11 +200,10 @@ def test_the_text_has_verdict_reason_sides_and_changes(run, capsys):
     [
         ("[]", "not a final_summary.json"),
         ("{", "not a final_summary.json"),
-        ('{"schema_version": "1.0"}', "no meta"),
-        (
-            '{"schema_version": "9.0", "meta": {}, "step_time": {}, "step_memory": {}, "system": {}, "process": {}}',
-            "summary version 9.0, this stepmeter reads 1.x",
-        ),
+        ('{"schema_version": "1.0"}', "no 'meta'"),
+        ('{"schema_version": "1.0", "meta": {}, "step_time": {}}', "no 'global'"),
+        ('{"schema_version": "1.0", "meta": [], "step_time": {"global": {"window": 3}}}', "not a final_summary.json"),
+        ('{"schema_version": "9.0"}', "summary version 9.0, this stepmeter reads 1.x"),
     ],
 )
 def test_a_file_that_is_no_summary_is_refused(run, tmp_path, capsys, content, message):
@@ -230,3 +229,17 @@ def test_each_scenario_compares_with_itself(tmp_path, compared, scenario):
     kind = scenario.issues[0][0]
     assert (code, document["verdict"]) == (0, "SIMILAR")
     assert document["sections"]["step_time"]["diagnosis"] == {"a": kind, "b": kind}
+
+
+def test_a_summary_that_lost_a_part_is_refused(run, tmp_path, capsys):
+    """Whatever is taken out of a stored summary, the answer is one line and never a traceback."""
+    b = run("b")
+    write_files(tmp_path / "b")
+    whole = json.loads((tmp_path / "b" / "final_summary.json").read_text())
+    for section in ("step_time", "step_memory", "system", "process"):
+        for part in ("metadata", "diagnosis", "global", "units"):
+            broken = {**whole, section: {key: value for key, value in whole[section].items() if key != part}}
+            (tmp_path / "broken.json").write_text(json.dumps(broken))
+
+            assert main(["compare", str(tmp_path / "broken.json"), b]) == 4
+            assert "not a final_summary.json" in capsys.readouterr().err

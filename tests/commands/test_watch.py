@@ -20,7 +20,10 @@ def test_without_a_terminal_it_draws_once(tmp_path, capsys):
     run = RunBuilder().rank(0, range(1, 25), input_wait=60.0).write(tmp_path)
 
     assert run_command(str(run)) == 0
-    assert capsys.readouterr().out.startswith("INPUT-BOUND  critical")
+    out = capsys.readouterr().out
+    assert out.startswith("INPUT-BOUND  critical")
+    assert "\nstep time  =" in out
+    assert out.isascii()
 
 
 def test_a_missing_run_is_an_error(tmp_path, monkeypatch):

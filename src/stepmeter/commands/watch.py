@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
@@ -57,13 +58,12 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _draw_once(run: Path) -> None:
-    from rich.console import Console
-
     from stepmeter.analysis.step_time.live import LiveStepTimeSession
-    from stepmeter.live.terminal import can_draw, draw
+    from stepmeter.live.terminal import draw
+    from stepmeter.report.parts import render_text
 
-    console = Console(highlight=False)
-    width = console.width if console.is_terminal else DEFAULT_WIDTH
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns if is_terminal else DEFAULT_WIDTH
     with LiveStepTimeSession(run) as session:
-        picture = draw(session.refresh(), run.name, time.time_ns(), width, unicode=can_draw(console))
-    console.print(picture, width=width)
+        picture = draw(session.refresh(), run.name, time.time_ns(), width, unicode=is_terminal)
+    sys.stdout.write(render_text([picture], width=width, color=is_terminal))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stepmeter.errors import StoreError
+from stepmeter.report.compare import SECTIONS
 from stepmeter.report.summary import SUMMARY_VERSION, summarize
 from stepmeter.store.reader import find_run
 
@@ -36,14 +37,35 @@ def _read_file(path: Path) -> Json:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         version = str(document["schema_version"])
-        missing = [name for name in ("meta", "step_time", "step_memory", "system", "process") if name not in document]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path}: not a final_summary.json ({error}); give one, or a run") from error
-    if missing:
-        raise StoreError(f"{path}: not a final_summary.json (no {missing[0]}); give one, or a run")
+        if version.split(".", maxsplit=1)[0] == SUMMARY_VERSION.split(".")[0]:
+            _require_summary(document)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise StoreError(f"{path}: not a final_summary.json ({reason}); give one, or a run") from error
     if version.split(".", maxsplit=1)[0] != SUMMARY_VERSION.split(".")[0]:
         raise StoreError(
             f"{path}: summary version {version}, this stepmeter reads {SUMMARY_VERSION.split('.')[0]}.x; "
             "make it again with `stepmeter summary RUN --json`"
         )
     return document  # type: ignore[no-any-return]  # JSON
+
+
+def _require_summary(document: Json) -> None:
+    """Touch what a comparison reads, so that a file of another kind is told from a summary.
+
+    Raises:
+        LookupError: A key is missing.
+        TypeError: Something is of another type.
+    """
+    meta, window = document["meta"], document["step_time"]["global"]["window"]
+    numbers = (meta["world_size"], window["steps_analyzed"])
+    if not all(isinstance(number, int) for number in numbers) or not isinstance(meta["run_id"], str):
+        raise TypeError("world size, steps or run id of another type")
+    for name in SECTIONS:
+        section = document[name]
+        for metric in section["metadata"]["section_metric_names"]:
+            units, totals = section["units"], section["global"]
+            _ = units[metric], totals["median"][metric]["value"], totals["worst"][metric]["value"]
+        if not isinstance(section["diagnosis"]["kind"], str):
+            raise TypeError(f"finding of {name} of another type")
+    _ = window["clock"]
