@@ -1,8 +1,10 @@
 import json
 import os
+import shutil
 import signal
 import sys
 
+import duckdb
 import pytest
 from tests.support.processes import BIN, TINY, query, start_stepmeter, stepmeter
 
@@ -190,3 +192,24 @@ def test_a_py_file_runs_with_this_python(tmp_path, monkeypatch):
 def test_a_run_is_named_after_its_script(words, name):
     """A run takes the name of its first script, else of its program."""
     assert name == default_name(words)
+
+
+def test_a_finished_run_is_one_portable_file(tmp_path):
+    """After the verdict the run is sealed: its run.duckdb holds the steps itself and may be copied anywhere."""
+    stepmeter("run", "--quiet", "--html", TINY, "--steps", 5, cwd=tmp_path)
+    copy = shutil.copy(run_dir(tmp_path) / "run.duckdb", tmp_path / "elsewhere.duckdb")
+    shutil.rmtree(run_dir(tmp_path) / "data", ignore_errors=True)
+
+    with duckdb.connect(str(copy), read_only=True) as connection:
+        assert connection.execute("SELECT count(*), max(step) FROM steps").fetchall() == [(5, 5)]
+    assert "<html" in (run_dir(tmp_path) / "final_summary.html").read_text(encoding="utf-8")
+
+
+def test_a_run_that_others_share_stays_open(tmp_path):
+    """A run whose id a launcher gave is not sealed, since other nodes and later attempts write to it."""
+    for attempt in (0, 1):
+        stepmeter(
+            "run", "--quiet", TINY, "--steps", 5, cwd=tmp_path, STEPMETER_RUN_ID="job-7", STEPMETER_ATTEMPT=str(attempt)
+        )
+
+    assert query(run_dir(tmp_path), "SELECT attempt, count(*) FROM steps GROUP BY 1 ORDER BY 1") == [(0, 5), (1, 5)]

@@ -23,14 +23,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     Args:
         parser: The subcommand's parser.
     """
-    parser.usage = (
-        "stepmeter run [--dir D] [--name N] [--config F] [--live | --quiet] [--no-collector] [--] CMD [ARG ...]"
-    )
+    parser.usage = "stepmeter run [--dir D] [--name N] [--config F] [--live | --quiet] [--html] [--no-collector] [--] CMD [ARG ...]"
     parser.add_argument("--dir", help="directory of runs (default: $STEPMETER_DIR or ./stepmeter-runs)")
     parser.add_argument("--name", help="name of the run (default: the script's name)")
     parser.add_argument("--config", type=Path, metavar="F", help="the collector's configuration (default: built in)")
     parser.add_argument("--live", action="store_true", help="show the run in the terminal while it goes on")
     parser.add_argument("--quiet", action="store_true", help="no verdict on stderr; files are written all the same")
+    parser.add_argument("--html", action="store_true", help="write final_summary.html into the run's directory too")
     parser.add_argument(
         "--no-collector",
         action="store_true",
@@ -75,7 +74,9 @@ def execute(arguments: argparse.Namespace) -> int:
         code = launch.run_command(command, unbuffered(child_environ) if arguments.live else child_environ, beside)
     finally:
         launch.stop_collector(collector)
-    _report(collector.run_dir, quiet=arguments.quiet)
+    _report(collector.run_dir, quiet=arguments.quiet, html=arguments.html)
+    if environment.RUN_ID not in environ:  # else other nodes or a later attempt may still write to it
+        _seal(collector.run_dir)
     return code
 
 
@@ -119,12 +120,16 @@ def default_name(words: Sequence[str]) -> str:
     return Path(script).stem
 
 
-def _report(run_dir: Path, *, quiet: bool) -> None:
+def _report(run_dir: Path, *, quiet: bool, html: bool) -> None:
     from stepmeter.report.summary import write_files
 
     try:
         summary = write_files(run_dir)
-    except StepmeterError as error:
+        if html:
+            from stepmeter.report.html import write_html
+
+            write_html(summary, run_dir / "final_summary.html")
+    except (StepmeterError, OSError) as error:
         print(f"stepmeter: no verdict: {error}", file=sys.stderr)
         return
     if quiet:
@@ -132,6 +137,15 @@ def _report(run_dir: Path, *, quiet: bool) -> None:
     on_terminal = sys.stderr.isatty()
     width = shutil.get_terminal_size().columns if on_terminal else _PLAIN_WIDTH
     print(f"\n{summary.text(width, color=on_terminal)}\n{_next_steps(run_dir)}", file=sys.stderr)
+
+
+def _seal(run_dir: Path) -> None:
+    from stepmeter.store.seal import seal
+
+    try:
+        seal(run_dir)
+    except (StepmeterError, OSError) as error:
+        print(f"stepmeter: the run stays as segments: {error}", file=sys.stderr)
 
 
 def _next_steps(run_dir: Path) -> str:
