@@ -1,29 +1,36 @@
-"""What capture costs on the training thread, per step of four regions, beside inline SDK spans.
+"""What capture costs on the training thread, per step of five regions, beside inline SDK spans and traceml-ai.
 
-One process; short blocks of a bare loop, the watched loop and the loop with a span around each phase, in turn;
-thread CPU time, medians of the differences within a round. The loop is real (DataLoader, root module, backward, SGD)
-and as small as torch allows.
+In one process short blocks follow one another in turn: the loop with torch as it is, with our patches idle, watched,
+and with a span of OpenTelemetry's SDK around each phase. Thread CPU time; medians of the differences within a round.
+traceml-ai runs the same loop in an environment of its own.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
+import os
 import statistics
-import time
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
 from threading import get_ident
 
 import torch
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from stepmeter.capture.step import Recorder
-from stepmeter.instrumentation.instrumentor import _installed, install, uninstall
+from stepmeter.instrumentation.instrumentor import install, installed, uninstall
 
-BATCHES = 30
+PEERS = Path(__file__).parent / "peers"
+sys.path.insert(0, str(PEERS))
+from loop import LAYERS, Loop  # noqa: E402 - beside the peers, which must not see this folder
+
+PEER = "traceml-ai==0.5.0"
+LIMIT_US = 10.0
+SHARE = 0.1
 
 
 class Nowhere(SpanExporter):
@@ -34,81 +41,113 @@ class Nowhere(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-class Deep(nn.Module):
-    """A root above so many small layers."""
-
-    def __init__(self, layers):
-        super().__init__()
-        self.layers = nn.Sequential(*(nn.Linear(4, 4) for _ in range(layers)))
-
-    def forward(self, inputs):
-        """Run them one after the other."""
-        return self.layers(inputs)
-
-
-def train(net, optimizer, loader, span):
-    iterator = iter(loader)
-    while True:
-        with span("input_wait"):
-            batch = next(iterator, None)
-        if batch is None:
-            return
-        with span("forward"):
-            loss = net(batch).sum()
-        with span("backward"):
-            loss.backward()
-        with span("optimizer"):
-            optimizer.step()
-
-
 def measure(layers, rounds):
-    net = Deep(layers)
-    optimizer = torch.optim.SGD(net.parameters(), 1e-6)
-    loader = DataLoader(
-        TensorDataset(torch.zeros(BATCHES, 4)), batch_size=1, collate_fn=lambda items: items[0][0][None]
-    )
+    """The µs per step that the patches, we and the SDK add."""
+    loop = Loop(layers)
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(Nowhere()))
-    start_span = provider.get_tracer("bench").start_as_current_span
+    span = provider.get_tracer("bench").start_as_current_span
     recorder = Recorder()
     install(recorder)
-    boundaries = _installed[0].boundaries
-    kinds = {
-        "bare": (contextlib.nullcontext, 0),
-        "stepmeter": (contextlib.nullcontext, get_ident()),
-        "sdk": (start_span, 0),
-    }
+    installation = installed()
     for _ in range(3):  # roots are found
-        train(net, optimizer, loader, contextlib.nullcontext)
+        loop.train()
+    switches = [*installation.switches, *installation.roots.slots()]
 
     def block(kind):
-        span, boundaries.owner = kinds[kind]
-        began_ns = time.thread_time_ns()
-        train(net, optimizer, loader, span)
-        cost_us = (time.thread_time_ns() - began_ns) / BATCHES / 1e3
+        for switch in switches:
+            (switch.on if kind in {"idle", "stepmeter"} else switch.off)()
+        installation.boundaries.owner = get_ident() if kind == "stepmeter" else 0
+        around = {"span": span} if kind == "sdk" else {}
+        loop.train(**around)  # a class that was changed has its calls specialised anew
+        cost_us = loop.cost_us(**around)
         recorder.timing.drain()
         return cost_us
 
+    kinds = ("bare", "idle", "stepmeter", "sdk")
     rows = [{kind: block(kind) for kind in kinds} for _ in range(rounds)]
     uninstall()
     provider.shutdown()
-    added = {kind: statistics.median(row[kind] - row["bare"] for row in rows) for kind in ("stepmeter", "sdk")}
-    return {
-        "layers": layers,
-        "bare_us": round(statistics.median(row["bare"] for row in rows), 1),
-        "stepmeter_us": round(added["stepmeter"], 1),
-        "sdk_us": round(added["sdk"], 1),
-        "stepmeter_over_sdk": round(added["stepmeter"] / added["sdk"], 3),
+    added = {kind: statistics.median(row[kind] - row["bare"] for row in rows) for kind in kinds[1:]}
+    return {"bare": statistics.median(row["bare"] for row in rows), **added}
+
+
+def losses(*, watch):
+    """The losses of a training with dropout, watched or not."""
+    torch.manual_seed(0)
+    if watch:
+        install(Recorder())
+    net = torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.AdamW(net.parameters())
+    found = []
+    for batch in torch.utils.data.DataLoader(torch.randn(512, 4), batch_size=4, shuffle=True):
+        loss = net(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    uninstall()
+    return found
+
+
+def peer():
+    """What traceml-ai adds in µs per step by submodules, or why that can't be known."""
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "stepmeter-bench" / PEER
+    python = home / "bin" / "python"
+    try:
+        if not (home / ".ready").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True, capture_output=True)
+            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PEER]
+            subprocess.run(pip, check=True, capture_output=True, text=True, timeout=300)
+            (home / ".ready").touch()
+        # torch is not installed a second time
+        torch_from = f"import sys; sys.path += [{str(PEERS)!r}, {sysconfig.get_paths()['purelib']!r}]\n"
+        program = torch_from + "import beside_traceml; beside_traceml.main()"
+        done = subprocess.run([python, "-c", program], check=True, capture_output=True, text=True, timeout=300)
+        return {int(layers): us for layers, us in json.loads(done.stdout.splitlines()[-1]).items()}, ""
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        output = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        return {}, f"{PEER} could not run: {output[-1] if output else error}"
+
+
+def rows():
+    """Everything measured, as rows of the table."""
+    torch.set_num_threads(1)
+    theirs, why = peer()
+    for layers, rounds in LAYERS.items():
+        found = measure(layers, rounds)
+        us = {kind: round(value, 1) for kind, value in found.items()}
+        yield {
+            "what": f"training-thread CPU per step, {layers} submodules",
+            "measured": f"+{us['stepmeter']} us to {us['bare']} us (idle +{us['idle']}, SDK spans +{us['sdk']})",
+            "target": f"<= {LIMIT_US:.0f} us",
+            "met": found["stepmeter"] <= LIMIT_US,
+        } | {"us": us}
+        share = found["stepmeter"] / theirs[layers] if layers in theirs else None
+        yield {
+            "what": f"  beside traceml-ai 0.5.0, {layers} submodules",
+            "measured": why if share is None else f"{share:.3f} (it adds {theirs[layers]:.1f} us)",
+            "target": f"<= {SHARE}",
+            "met": None if share is None else share <= SHARE,
+        }
+    same = losses(watch=False) == losses(watch=True)
+    yield {
+        "what": "losses with and without us",
+        "measured": "equal" if same else "differ",
+        "target": "equal",
+        "met": same,
     }
 
 
 def main():
+    """Print the rows."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    for layers in (1, 12, 51):
-        print(json.dumps(measure(layers, arguments.rounds)), flush=True)
+    parser.add_argument("--json", action="store_true", help="print one list for the table")
+    found = rows()
+    if parser.parse_args().json:
+        print(json.dumps(list(found)))
+        return
+    for row in found:
+        print(f"{row['what']:<50} {row['measured']}  (target {row['target']})", flush=True)
 
 
 if __name__ == "__main__":

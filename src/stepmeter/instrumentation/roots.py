@@ -61,6 +61,14 @@ class Roots:
         self._watched_steps: int | None = None
         self.on_scan: Any = None
 
+    def slots(self) -> list[ForwardSlot]:
+        """What stands in modules now.
+
+        Returns:
+            The slots of roots, and while roots are looked for of all modules above optimized parameters.
+        """
+        return [*self._slots, *self._marked.values()]
+
     def optimizers(self) -> list[Optimizer]:
         """The optimizers that were alive when last looked.
 
@@ -140,7 +148,7 @@ class Roots:
         Args:
             module: The module.
         """
-        for slot in [*self._slots, *self._marked.values()]:
+        for slot in self.slots():
             if slot.is_of(module):
                 slot.on()
 
