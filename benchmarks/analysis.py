@@ -24,6 +24,11 @@ from stepmeter.store import schema, segments
 from stepmeter.store.files import cold_name
 from stepmeter.store.watermark import RankWatermark, Watermark
 
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+from environment import python_of
+
+PEER = "traceml-ai==0.5.0"
+
 RANKS = 8
 STEP_NS = 100_000_000
 EPOCH_NS = 1_700_000_000_000_000_000
@@ -137,41 +142,88 @@ def summary(run):
     return json.loads(done.stdout)
 
 
+def measure(directory, n_steps, rounds):
+    """All figures of one size."""
+    run, number = build(directory, n_steps)
+    first_ms, changed, cpu, unchanged = live(run, number, n_steps, rounds)
+    summary_s, peak_mib = summary(run)
+    return {
+        "steps": n_steps,
+        "first_refresh_ms": first_ms,
+        "refresh_ms": statistics.median(changed),
+        "refresh_cpu_ms": statistics.median(cpu),
+        "refresh_p90_ms": statistics.quantiles(changed, n=10)[-1],
+        "unchanged_ms": statistics.median(unchanged),
+        "summary_s": summary_s,
+        "summary_peak_mib": peak_mib,
+    }
+
+
+def peer(n_steps):
+    """What traceml-ai takes for a refresh in ms and a summary in s, or why that can't be known."""
+    program = Path(__file__).parent / "peers" / "analyze_traceml.py"
+    try:
+        command = [python_of(PEER), str(program), str(n_steps)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+        _, refresh_cpu_ms, summary_s = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        output = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        return None, f"{PEER} could not run: {output[-1] if output else error}"
+    return (refresh_cpu_ms, summary_s), ""
+
+
+def rows(sizes, rounds):
+    """Everything measured, as rows of the table."""
+    with tempfile.TemporaryDirectory() as directory:
+        found = [measure(Path(directory), n_steps, rounds) for n_steps in sizes]
+    for row in found:
+        size = f"{row['steps']:,} steps x {RANKS}"
+        refresh = f"{row['refresh_ms']:.1f} ms (p90 {row['refresh_p90_ms']:.1f}, CPU {row['refresh_cpu_ms']:.1f})"
+        yield {
+            "what": f"live refresh with new steps, {size}",
+            "measured": f"{refresh}; first {row['first_refresh_ms']:.0f}, without news {row['unchanged_ms']:.1f} ms",
+            "target": "<= 20 ms",
+            "met": row["refresh_ms"] <= 20,
+        }
+        yield {
+            "what": f"summary, {size}",
+            "measured": f"{row['summary_s']:.2f} s, {row['summary_peak_mib']:.0f} MiB",
+            "target": "<= 3 s, <= 1 GB",
+            "met": row["summary_s"] <= 3 and row["summary_peak_mib"] <= 1e9 / 2**20,
+        }
+    first, last = found[0], found[-1]
+    growth = last["refresh_cpu_ms"] / first["refresh_cpu_ms"]
+    yield {
+        "what": f"CPU of a live refresh, {last['steps']:,} over {first['steps']:,} steps",
+        "measured": f"{growth:.2f}",
+        "target": "<= 1.5",
+        "met": growth <= 1.5,
+    }
+    theirs, why = peer(first["steps"])
+    for name, position, mine in (
+        ("CPU of a live refresh", 0, first["refresh_cpu_ms"]),
+        ("summary", 1, first["summary_s"]),
+    ):
+        yield {
+            "what": f"  {name} beside traceml-ai 0.5.0, {first['steps']:,} steps x {RANKS}",
+            "measured": f"{mine / theirs[position]:.3f} (it takes {theirs[position]:.1f})" if theirs else why,
+            "target": "",
+            "met": None,
+        }
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", type=Path, help="write the rows here too")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     arguments = parser.parse_args()
-    rows = []
-    headings = ("steps x 8", "first ms", "refresh ms", "p90", "CPU", "unchanged", "summary s", "MiB")
-    print("".join(f"{heading:>12}" for heading in headings))
-    with tempfile.TemporaryDirectory() as directory:
-        for n_steps in arguments.steps:
-            run, number = build(Path(directory), n_steps)
-            first_ms, changed, cpu, unchanged = live(run, number, n_steps, arguments.rounds)
-            summary_s, peak_mib = summary(run)
-            row = {
-                "steps": n_steps,
-                "first_refresh_ms": first_ms,
-                "refresh_ms": statistics.median(changed),
-                "refresh_cpu_ms": statistics.median(cpu),
-                "refresh_p90_ms": statistics.quantiles(changed, n=10)[-1],
-                "unchanged_ms": statistics.median(unchanged),
-                "summary_s": summary_s,
-                "summary_peak_mib": peak_mib,
-            }
-            rows.append(row)
-            figures = (row["first_refresh_ms"], row["refresh_ms"], row["refresh_p90_ms"], row["refresh_cpu_ms"])
-            print(
-                f"{n_steps:>12,}" + "".join(f"{figure:>12.1f}" for figure in figures),
-                f"{row['unchanged_ms']:>11.2f}{summary_s:>12.2f}{peak_mib:>12.0f}",
-                flush=True,
-            )
-    growth = rows[-1]["refresh_cpu_ms"] / rows[0]["refresh_cpu_ms"]
-    print(f"a refresh at {rows[-1]['steps']:,} steps takes {growth:.2f} x the CPU of one at {rows[0]['steps']:,}")
+    found = list(rows(arguments.steps, arguments.rounds))
     if arguments.json:
-        arguments.json.write_text(json.dumps({"analysis": rows, "live_growth": growth}, indent=1) + "\n")
+        print(json.dumps(found, indent=1))
+        return
+    for row in found:
+        print(f"{row['what']:<58} {row['measured']:<70} {row['target']}")
 
 
 if __name__ == "__main__":
