@@ -27,6 +27,7 @@ def patches(boundaries: Boundaries) -> list[Patch]:
 
 
 def _timed(boundaries: Boundaries, original: Any) -> Any:
+    log = boundaries.log
     is_compiling = torch.compiler.is_dynamo_compiling
 
     @functools.wraps(original)
@@ -45,7 +46,7 @@ def _timed(boundaries: Boundaries, original: Any) -> Any:
         end_ns = monotonic_ns()
         boundaries.in_backward = False
         pending = None if timer is None or mark is None else timer.pair(mark)
-        boundaries.log.append((BACKWARD_INDEX, (BACKWARD_INDEX, start_ns, end_ns, pending), None, None))
+        log.append((BACKWARD_INDEX, (BACKWARD_INDEX, start_ns, end_ns, pending), None, None))
         return result
 
     return backward

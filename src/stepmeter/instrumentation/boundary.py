@@ -20,7 +20,8 @@ from stepmeter.instrumentation.undecided import Undecided
 
 _OPTIMIZER: Final = PHASES.index(OPTIMIZER)
 
-_USUAL: Final = [Undecided.INPUT_WAIT, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER]
+_ONE_UPDATE: Final = [Undecided.INPUT_WAIT, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER]
+_USUAL: Final = (_ONE_UPDATE, [*_ONE_UPDATE, _OPTIMIZER])
 
 _NOTHING: Final = (FAILURE, 0, 0, None)
 
@@ -53,7 +54,10 @@ class Boundaries(Closing):
 
     def flush(self) -> None:
         """Look at what has happened, event by event."""
-        events, self.log, self.updates, self.clean = self.log, [], False, False
+        events = self.log[:]
+        self.log.clear()
+        self.updates.clear()
+        self.clean = False
         for code, region, one, other in events:
             if code in {FORWARD_INDEX, ODD_FORWARD}:
                 self.forward_ended(region, one, other)
@@ -73,7 +77,7 @@ class Boundaries(Closing):
         log, recorder = self.log, self.recorder
         _, first, batch, no_grad = log[0]
         codes = [event[0] for event in log]
-        if (codes != _USUAL and not _is_simple(codes)) or batch[0] != loader or no_grad:
+        if (codes not in _USUAL and not _is_simple(codes)) or batch[0] != loader or no_grad:
             return False
         if not (self.clean or self._is_clean()) or self.watching or not recorder.steps & recorder.steps + 1:
             return False
@@ -83,7 +87,7 @@ class Boundaries(Closing):
         if self.timer is not None:
             capture.device = self.timer.ended()
         log.clear()
-        self.updates = False
+        self.updates.clear()
         self.clean = True
         self._capture = recorder.complete(capture, start_ns, first[1])
         return True
@@ -210,7 +214,7 @@ class Boundaries(Closing):
 
     def optimizer_repeats(self, optimizer: Any) -> None:
         """`Optimizer.step` is called, while updates are known that may have been this step's or one has raised."""
-        if self.updates and any(event[2] is optimizer for event in self.log):
+        if optimizer in self.updates:
             self.flush()
         open_, seen = self.optimizers, len(self.log)
         if open_ and any(entry[0] is optimizer and entry[2] != seen for entry in open_):

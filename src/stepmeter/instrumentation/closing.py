@@ -43,7 +43,7 @@ class Closing:
     Attributes:
         log: What has happened and has not been looked at yet.
         optimizers: Calls of `Optimizer.step` that run: weak reference, start, events before it, device event.
-        updates: Whether an update is in the log.
+        updates: Which optimizers have an update in the log.
         recorder: Where steps go.
         owner: Identity of the thread that trains, 0 when nothing is recorded; other threads' work is nobody's step.
         clean: Whether it is known that nothing is known of the step in progress but what is in the log.
@@ -101,15 +101,19 @@ class Closing:
         self.before_fetch: Callable[[], None] = lambda: None
         self.on_close: Callable[[bool], None] = lambda _missed_forward: None
         self.strict = strict
+        # patches keep these lists: they are emptied, never replaced
+        self.log: list[Event] = []
+        self.updates: list[Any] = []
+        self.optimizers: list[tuple[Any, int, int, Any]] = []
         self._reset()
 
     def _reset(self) -> None:
         """Forget what is known of the step in progress; its capture stays."""
         self.fetching = self.in_forward = self.in_backward = False
-        self.log: list[Event] = []
+        self.log.clear()
+        self.updates.clear()
+        self.optimizers.clear()
         self.clean = False
-        self.updates = False
-        self.optimizers: list[tuple[Any, int, int, Any]] = []
         self._undecided = Undecided()
         self._begin(self.recorder.active)
 

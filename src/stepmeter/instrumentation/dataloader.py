@@ -69,6 +69,7 @@ def timed_next(boundaries: Boundaries, original: Any) -> Any:
     Returns:
         What takes its place.
     """
+    log = boundaries.log
     is_grad_enabled = torch.is_grad_enabled
 
     @functools.wraps(original)
@@ -106,7 +107,7 @@ def timed_next(boundaries: Boundaries, original: Any) -> Any:
         try:
             pending = None if timer is None or mark is None else timer.pair(mark)
             region = (_INPUT_WAIT, start_ns, end_ns, pending)
-            boundaries.log.append((_INPUT_WAIT, region, (loader, *sizes_of(batch)), no_grad))
+            log.append((_INPUT_WAIT, region, (loader, *sizes_of(batch)), no_grad))
         except Exception as error:
             boundaries.fault("fetch", error)
         return batch

@@ -63,9 +63,9 @@ class Installation:
             closing.Closing,
             Undecided,
             forward.ForwardSlot,
-            optimizer.Hooks,
             Recorder,
             StepCapture,
+            *(function for switch in self.switches for function in getattr(switch, "functions", ())),
         )
         skip_frames(hot)
 

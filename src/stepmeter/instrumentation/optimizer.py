@@ -47,16 +47,17 @@ class Hooks:
         boundaries: Where updates are told.
     """
 
-    __slots__ = ("_boundaries", "_handles")
+    __slots__ = ("_handles", "functions")
 
     def __init__(self, boundaries: Boundaries) -> None:
-        self._boundaries = boundaries
+        self.functions = (_before(boundaries), _after(boundaries))
         self._handles: list[Any] = []
 
     def on(self) -> None:
         """Register them."""
-        self._handles.append(register_optimizer_step_pre_hook(self._before))
-        self._handles.append(register_optimizer_step_post_hook(self._after))
+        before, after = self.functions
+        self._handles.append(register_optimizer_step_pre_hook(before))
+        self._handles.append(register_optimizer_step_post_hook(after))
 
     def off(self) -> None:
         """Remove them."""
@@ -64,40 +65,48 @@ class Hooks:
             handle.remove()
         self._handles.clear()
 
-    def _before(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if _is_compiling():
-            return
-        boundaries = self._boundaries
-        if get_ident() != boundaries.owner:
+
+def _before(boundaries: Boundaries) -> Any:
+    running, updates, log = boundaries.optimizers, boundaries.updates, boundaries.log
+
+    def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if _is_compiling() or get_ident() != boundaries.owner:
             return
         try:
-            name, open_, timer = ref(optimizer), boundaries.optimizers, boundaries.timer
-            if open_ or boundaries.updates or boundaries.cut is not None:
+            name = ref(optimizer)
+            if running or boundaries.cut is not None or name in updates:
                 boundaries.optimizer_repeats(name)
+            timer = boundaries.timer
             mark = None if timer is None else timer.mark()
-            open_.append((name, monotonic_ns(), len(boundaries.log), mark))
+            running.append((name, monotonic_ns(), len(log), mark))
         except Exception as error:
             boundaries.fault("optimizer", error)
 
-    def _after(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if _is_compiling():
-            return
-        boundaries = self._boundaries
-        if get_ident() != boundaries.owner:
+    return before
+
+
+def _after(boundaries: Boundaries) -> Any:
+    running, updates, log = boundaries.optimizers, boundaries.updates, boundaries.log
+
+    def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if _is_compiling() or get_ident() != boundaries.owner:
             return
         end_ns = monotonic_ns()
         try:
-            name, open_, timer = ref(optimizer), boundaries.optimizers, boundaries.timer
-            while open_:
-                entry = open_.pop()
-                if entry[0] is name:
-                    if not open_:
-                        pending = None if timer is None or entry[3] is None else timer.pair(entry[3])
-                        boundaries.log.append((_OPTIMIZER, (_OPTIMIZER, entry[1], end_ns, pending), name, None))
-                        boundaries.updates = True
+            name = ref(optimizer)
+            while running:
+                begun, start_ns, _, mark = running.pop()
+                if begun is name:
+                    if not running:
+                        timer = boundaries.timer
+                        pending = None if timer is None or mark is None else timer.pair(mark)
+                        log.append((_OPTIMIZER, (_OPTIMIZER, start_ns, end_ns, pending), name, None))
+                        updates.append(name)
                     return
         except Exception as error:
             boundaries.fault("optimizer", error)
+
+    return after
 
 
 def _told_scaler_step(boundaries: Boundaries, original: Any) -> Any:
