@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("run", "collect", "summary", "watch", "compare", "energy", "sample", "diagnoses", "sql", "ingest"),
-    *("alerts",),
+    *("alerts", "trace"),
     *("seal", "relink", "runs", "prune", "doctor", "schema"),
 )
 """The subcommands, in the order of the help; each is a module of `stepmeter.commands` with `SUMMARY`, `EXAMPLE`,

@@ -31,7 +31,7 @@ from stepmeter.store.views import listed_view, literal
 from stepmeter.store.watermark import RankWatermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     import numpy as np
@@ -39,12 +39,25 @@ if TYPE_CHECKING:
 
     from stepmeter.store.model import Table
 
-__all__ = ["Cursor", "RankWatermark", "RunReader", "Snapshot", "find_run", "open_run"]
+__all__ = ["Cursor", "RankWatermark", "RunReader", "Snapshot", "Spill", "find_run", "open_run"]
 
 Cursor = tuple[tuple[str, str, str], ...]
 """The newest segment of each table and collector; equal cursors mean equal data."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """Bounds on what a statement takes.
+
+    Attributes:
+        directory: Where it goes when it needs more memory; has to exist.
+        memory_bytes: How much memory it may take.
+    """
+
+    directory: Path
+    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +81,12 @@ class _Listing:
         )
 
 
-def open_run(path: Path) -> RunReader:
+def open_run(path: Path, spill: Spill | None = None) -> RunReader:
     """Open a run for reading; it may be written at the same time.
 
     Args:
         path: The run directory.
+        spill: How much memory a statement may take, and where it goes beyond; DuckDB's own choice when None.
 
     Returns:
         A reader, which is a context manager.
@@ -89,7 +103,7 @@ def open_run(path: Path) -> RunReader:
     except (ValueError, OSError) as error:
         raise StoreError(f"{path / RUN_FILE}: not readable ({error}); restore it or collect the run again") from None
     require_known_version(path, identity)
-    return RunReader(path, identity)
+    return RunReader(path, identity, spill)
 
 
 class RunReader:
@@ -101,13 +115,14 @@ class RunReader:
         run_name: Name for people, or None.
     """
 
-    def __init__(self, path: Path, identity: RunIdentity) -> None:
+    def __init__(self, path: Path, identity: RunIdentity, spill: Spill | None = None) -> None:
         self.path = path
+        self._spill = spill
         self.run_id = identity.run_id
         self.run_name = identity.run_name
         self._lock = threading.Lock()
         self._sealed = identity.sealed_ns is not None
-        self._connection = _connect(path, sealed=self._sealed)
+        self._connection = _connect(path, sealed=self._sealed, spill=spill)
         self._installed: dict[str, tuple[RunIdentity, tuple[Segment, ...]]] = {}
 
     def __enter__(self) -> Self:
@@ -161,7 +176,7 @@ class RunReader:
                 self._install(listing)
             elif not self._sealed:
                 self._connection.close()
-                self._connection, self._sealed = _connect(self.path, sealed=True), True
+                self._connection, self._sealed = _connect(self.path, sealed=True, spill=self._spill), True
             return ask(self._connection)
 
     def _install(self, listing: _Listing) -> None:
@@ -259,6 +274,27 @@ class Snapshot:
         """
         return self._ask(lambda connection: connection.execute(sql, list(parameters)).fetchall())
 
+    def stream(self, sql: str, parameters: Sequence[object] = (), size: int = 4096) -> Iterator[list[tuple[Any, ...]]]:
+        """Ask for rows bit by bit; nothing else may be asked of the reader until the last.
+
+        Args:
+            sql: One statement.
+            parameters: Values for its `?`.
+            size: Rows at a time.
+
+        Yields:
+            At most `size` rows, in order.
+
+        Raises:
+            StoreError: The statement is wrong or the data can't be read.
+        """
+        result = self._ask(lambda connection: connection.execute(sql, list(parameters)))
+        try:
+            while rows := result.fetchmany(size):
+                yield rows
+        except duckdb.Error as error:
+            raise StoreError(f"{self._reader.path}: {one_line(error)}") from error
+
     def columns(self, sql: str, parameters: Sequence[object] = ()) -> dict[str, np.ndarray[Any, Any]]:
         """Ask for whole columns.
 
@@ -317,8 +353,11 @@ def _without_older_steps(listing: _Listing, first_step: int | None, after: Curso
     return replace(listing, segments={**listing.segments, STEPS: kept})
 
 
-def _connect(path: Path, *, sealed: bool) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={"python_enable_replacements": "false"})
+def _connect(path: Path, *, sealed: bool, spill: Spill | None) -> duckdb.DuckDBPyConnection:
+    config = {"python_enable_replacements": "false"}
+    if spill is not None:
+        config |= {"temp_directory": str(spill.directory), "memory_limit": f"{spill.memory_bytes // 1024} KiB"}
+    connection = duckdb.connect(config=config)
     plain = f"{path.absolute()}/"
     if sealed:
         connection.execute(f"ATTACH {literal(plain + CATALOG_FILE)} AS run (READ_ONLY); USE run")

@@ -1,0 +1,35 @@
+-- Curves beside the spans: power and memory of devices, memory of processes, peaks of steps.
+--
+--   parameters: $1 ranks (list) or null, $2 first moment in ns, $3 last moment in ns
+--
+--   rank          global rank; 0 when not known
+--   hw_id         device; null for a process
+--   counter       what is counted, with its unit
+--   time_ns       when, Unix time in ns
+--   value         the value in that unit
+WITH readings AS (
+    SELECT coalesce(rank, 0) AS rank, hw_id, 'power (W)' AS counter, time_ns, power_watts AS value FROM gpu_power
+    UNION
+    SELECT
+        coalesce(rank, 0), hw_id,
+        CASE metric
+            WHEN 'hw.power' THEN 'power (W)'
+            WHEN 'hw.gpu.memory.usage' THEN 'memory (MiB)'
+            ELSE 'resident memory (MiB)'
+        END,
+        time_ns,
+        CASE metric WHEN 'hw.power' THEN value ELSE value / 1048576 END
+    FROM metrics
+    WHERE metric IN ('hw.power', 'hw.gpu.memory.usage', 'process.memory.usage')
+    UNION ALL
+    SELECT rank, NULL, 'step peak allocated (MiB)', end_ns, peak_allocated_bytes / 1048576
+    FROM steps
+    WHERE peak_allocated_bytes IS NOT NULL
+)
+SELECT rank, hw_id, counter, time_ns, value
+FROM readings
+WHERE
+    value IS NOT NULL AND isfinite(value)
+    AND ($1::BIGINT[] IS NULL OR list_contains($1::BIGINT[], rank))
+    AND time_ns BETWEEN $2::BIGINT AND $3::BIGINT
+ORDER BY time_ns
