@@ -134,6 +134,13 @@ ENERGY_OTHER_PROCESSES: Final = Metric(
     "Processes on the device that are not of the run; looked for once a minute.",
     _GPU,
 )
+ENERGY_THROTTLED: Final = Metric(
+    "stepmeter.energy.throttled",
+    "gauge",
+    "1",
+    "1 while power or heat holds the device's clocks down, else 0; read once a second.",
+    _GPU,
+)
 
 _ENGINE = ("rank", "run", "engine", "model")
 INFERENCE_PROMPT_TOKENS: Final = Metric(
@@ -189,6 +196,7 @@ METRICS: Final = (
     ENERGY_FAULTS,
     ENERGY_POWER_LIMIT,
     ENERGY_OTHER_PROCESSES,
+    ENERGY_THROTTLED,
     INFERENCE_PROMPT_TOKENS,
     INFERENCE_GENERATION_TOKENS,
     INFERENCE_CACHE_QUERIES,

@@ -12,6 +12,11 @@ _T = TypeVar("_T")
 
 RUN_ID_MARK = b"STEPMETER_RUN_ID="
 
+_HELD_DOWN = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
+"""Clock limits by software power cap, hardware slowdown, software and hardware heat, and power brake.
+
+Source: nvml.h, nvmlClocksEventReason*."""
+
 
 class Board:
     """A device as NVML knows it.
@@ -101,6 +106,11 @@ class Board:
         """Enforced power limit in W; None when not known."""
         limit_mw = self._ask(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(self._handle))
         return None if limit_mw is None else limit_mw / 1000
+
+    def is_throttled(self) -> bool | None:
+        """Whether power or heat holds the clocks down; None when not known."""
+        reasons = self._ask(lambda: self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle))
+        return None if reasons is None else bool(reasons & _HELD_DOWN)
 
     def other_processes(self, run_id: str) -> int | None:
         """Processes on the device that belong to no process of the run.

@@ -154,6 +154,9 @@ class EnergySampling:
         wants_average = now_ns >= self._next_average_ns
         if wants_average:
             self._next_average_ns = now_ns + _AVERAGE_EVERY_NS
+            throttled = board.is_throttled()
+            if throttled is not None:
+                self._put(metrics.ENERGY_THROTTLED, int(throttled), now_ns, _attributes(board))
         for kind, power_w in found.items():
             if kind != "average" or wants_average:
                 self._put(

@@ -24,6 +24,7 @@ _LEAST_SPACING_NS = 50 * MS
 
 _PATIENCE_NS = 1_000_000_000
 _LEARNING_SHARE = 1 / 8
+_LATE_WAKINGS = 5
 
 
 class Tick(NamedTuple):
@@ -68,17 +69,25 @@ class TickFollower:
         poll_ns = _CALIBRATION_POLL_NS
         if self.period_ns is not None:
             poll_ns = _POLL_NS
-            wait_ns = self._due_ns(self.period_ns) - self._now_ns()
-            if wait_ns > 0:
-                self._sleep_ns(wait_ns)
+            self._sleep_until_near(self.period_ns)
         tick = self._poll(poll_ns)
         if tick is not None:
-            self._learn((tick.t_lo_ns + tick.t_hi_ns) // 2)
+            self._learn((tick.t_lo_ns + tick.t_hi_ns) // 2, (tick.t_hi_ns - tick.t_lo_ns) // 2)
         return tick
 
-    def _due_ns(self, period_ns: float) -> int:
+    def _sleep_until_near(self, period_ns: float) -> None:
+        """A thread that wakes too late tries the tick after, instead of polling for a whole period."""
+        for _ in range(_LATE_WAKINGS):
+            margin_ns = min(max(_LEAST_MARGIN_NS, round(3 * self._stray_ns) + MS), round(period_ns / 4))
+            due_ns = self._due_ns(period_ns, margin_ns)
+            wait_ns = due_ns - self._now_ns()
+            if wait_ns > 0:
+                self._sleep_ns(wait_ns)
+            if self._now_ns() < due_ns + margin_ns:
+                return
+
+    def _due_ns(self, period_ns: float, margin_ns: int) -> int:
         """A moment shortly before the next tick that is far enough from the last one."""
-        margin_ns = min(max(_LEAST_MARGIN_NS, round(3 * self._stray_ns) + MS), round(period_ns / 4))
         last_ns = self._last_ns or 0
         past = (self._now_ns() + margin_ns - last_ns) / period_ns
         ticks = max(math.ceil(past), math.ceil(_LEAST_SPACING_NS / period_ns), 1)
@@ -102,7 +111,7 @@ class TickFollower:
         self.reads += 1
         return self._read()
 
-    def _learn(self, at_ns: int) -> None:
+    def _learn(self, at_ns: int, unsure_ns: int) -> None:
         last_ns, self._last_ns = self._last_ns, at_ns
         if last_ns is None:
             return
@@ -114,5 +123,6 @@ class TickFollower:
             return
         ticks = max(1, round(interval_ns / self.period_ns))
         error_ns = interval_ns - ticks * self.period_ns
-        self._stray_ns += (abs(error_ns) - self._stray_ns) * _LEARNING_SHARE
+        # a tick that was seen late is not one that strayed
+        self._stray_ns += (max(abs(error_ns) - unsure_ns, 0) - self._stray_ns) * _LEARNING_SHARE
         self.period_ns += error_ns / ticks * _LEARNING_SHARE / 4

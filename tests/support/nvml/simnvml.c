@@ -9,6 +9,7 @@
  * SIMNVML_PERIOD_MS=100 _PHASE_MS=0 _JITTER_MS=0 _SHIFT_MS=0
  *                                      when the energy counter moves; every GPU `shift` later than the one before it
  * SIMNVML_MIG=1                        each GPU is cut into one MIG instance
+ * SIMNVML_THROTTLE=0                   bits of why clocks are held down
  * SIMNVML_LATENCY_US=0                 what every call takes
  * SIMNVML_CONTROL=file                 `struct control`, which a test writes while the library is in use
  *
@@ -346,6 +347,12 @@ int nvmlDeviceGetFieldValues(struct gpu *gpu, int length, field_value *out) {
 int nvmlDeviceGetEnforcedPowerLimit(struct gpu *gpu, unsigned *out) {
     ENTER_DEVICE(nvmlDeviceGetEnforcedPowerLimit, gpu);
     *out = 650000;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(struct gpu *gpu, unsigned long long *out) {
+    ENTER_DEVICE(nvmlDeviceGetCurrentClocksThrottleReasons, gpu);
+    *out = (unsigned long long)number("SIMNVML_THROTTLE", 0);
     return SUCCESS;
 }
 

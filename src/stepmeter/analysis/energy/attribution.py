@@ -37,6 +37,7 @@ class DeviceReadings:
         power: Its power samples; None with fewer than two.
         limit_mw: Enforced power limit in mW; None when not known.
         other_processes: Whether a process of nobody we know of used it.
+        throttled_share: Share of readings at which power or heat held its clocks down; None when nobody looked.
     """
 
     hw_id: str
@@ -44,6 +45,7 @@ class DeviceReadings:
     power: PowerTimeline | None
     limit_mw: int | None = None
     other_processes: bool = False
+    throttled_share: float | None = None
 
     @property
     def span_ns(self) -> tuple[int, int]:

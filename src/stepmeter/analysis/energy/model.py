@@ -138,6 +138,7 @@ class DeviceEnergy:
         resets: How often the counter went backwards.
         ranks: Ranks that worked on it.
         other_processes: Whether a process of nobody we know of used it.
+        throttled_share: Share of readings at which power or heat held its clocks down; None when nobody looked.
     """
 
     hw_id: str
@@ -151,6 +152,7 @@ class DeviceEnergy:
     resets: int = 0
     ranks: tuple[int, ...] = ()
     other_processes: bool = False
+    throttled_share: float | None = None
 
     @property
     def scope(self) -> Scope:
@@ -172,6 +174,7 @@ class RankEnergy:
         upper_mj: It is not more.
         median_mj: Median over steps, without those of warm-up.
         half_width_mj: Median of half the distance between a step's bounds.
+        median_ns: Median duration of those steps, in ns.
         samples: Samples in those steps; None when not known.
         tokens: Tokens in those steps; None when not known.
         methods: How many steps by each method.
@@ -190,6 +193,7 @@ class RankEnergy:
     half_width_mj: float | None
     samples: int | None
     tokens: int | None
+    median_ns: int = 0
     methods: Mapping[Method, int] = field(default_factory=dict)
     phases_mj: Mapping[str, int] = field(default_factory=dict)
     clock: Literal["gpu", "cpu"] = "cpu"

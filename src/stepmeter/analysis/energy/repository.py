@@ -19,6 +19,8 @@ from stepmeter.analysis.queries import query
 if TYPE_CHECKING:
     from stepmeter.store.reader import Snapshot
 
+_END_OF_TIME_NS = 2**63 - 1
+
 Columns = Mapping[str, "np.ndarray[Any, Any]"]
 
 _COUNTERS: Mapping[str, CounterName] = {
@@ -31,24 +33,29 @@ _COUNTERS: Mapping[str, CounterName] = {
 }
 
 
-def load_devices(source: Snapshot, attempt: int | None = None) -> tuple[DeviceReadings, ...]:
+def load_devices(
+    source: Snapshot, attempt: int | None = None, first_ns: int = 0, last_ns: int = _END_OF_TIME_NS
+) -> tuple[DeviceReadings, ...]:
     """Read all that is known of devices' energy.
 
     Args:
         source: One snapshot of the store.
         attempt: Whose readings; None for all.
+        first_ns: Readings from then on, Unix time in ns.
+        last_ns: Readings until then, Unix time in ns.
 
     Returns:
         One entry a device that has readings, by UUID.
     """
-    ticks = {hw_id: _counter(hw_id, part) for hw_id, part in _by_device(source, "energy_ticks", attempt)}
-    power = {hw_id: _power(hw_id, part) for hw_id, part in _by_device(source, "energy_power", attempt)}
-    known = {hw_id: (limit_w, others) for hw_id, limit_w, others, _ in source.rows(query("energy_devices"))}
+    span = (attempt, first_ns, last_ns)
+    ticks = {hw_id: _counter(hw_id, part) for hw_id, part in _by_device(source, "energy_ticks", span)}
+    power = {hw_id: _power(hw_id, part) for hw_id, part in _by_device(source, "energy_power", span)}
+    known = {row[0]: row[1:4] for row in source.rows(query("energy_devices"))}
     found = []
     for hw_id in sorted({*ticks, *power}):
-        limit_w, others = known.get(hw_id, (None, None))
+        limit_w, others, throttled = known.get(hw_id, (None, None, None))
         limit_mw = None if limit_w is None else round(limit_w * 1000)
-        found.append(DeviceReadings(hw_id, ticks.get(hw_id), power.get(hw_id), limit_mw, bool(others)))
+        found.append(DeviceReadings(hw_id, ticks.get(hw_id), power.get(hw_id), limit_mw, bool(others), throttled))
     return tuple(found)
 
 
@@ -63,7 +70,7 @@ def load_sources(source: Snapshot) -> Sources:
     """
     devices = load_devices(source)
     anchor_ns, lacks_anchor = source.rows(query("energy_anchor"))[0]
-    samples = source.columns(query("energy_power"), (None,))["power_mw"]
+    samples = source.columns(query("energy_power"), (None, 0, _END_OF_TIME_NS))["power_mw"]
     return Sources(devices, load_counters(source), len(samples), anchor_ns, bool(lacks_anchor))
 
 
@@ -90,11 +97,11 @@ def load_counters(source: Snapshot) -> ServerCounters:
 
 def load_faults(source: Snapshot) -> dict[str, str]:
     """Why queries of devices failed, as a JSON object by reason, by UUID."""
-    return {hw_id: faults for hw_id, _, _, faults in source.rows(query("energy_devices")) if faults}
+    return {hw_id: faults for hw_id, *_, faults in source.rows(query("energy_devices")) if faults}
 
 
-def _by_device(source: Snapshot, name: str, attempt: int | None) -> Iterator[tuple[str, Columns]]:
-    columns = source.columns(query(name), (attempt,))
+def _by_device(source: Snapshot, name: str, span: tuple[int | None, int, int]) -> Iterator[tuple[str, Columns]]:
+    columns = source.columns(query(name), span)
     devices = columns["hw_id"]
     edges = np.flatnonzero(devices[1:] != devices[:-1]).tolist()
     bounds = [0, *(edge + 1 for edge in edges), len(devices)] if len(devices) else []

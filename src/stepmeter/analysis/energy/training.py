@@ -20,6 +20,9 @@ from stepmeter.errors import CheckFailedError
 if TYPE_CHECKING:
     from stepmeter.store.reader import Snapshot
 
+ALL_STEPS = 2**62
+_AROUND_NS = 1_000_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class RankSteps:
@@ -56,12 +59,16 @@ class StepEnergies:
     estimates: Estimates
 
 
-def analyze_training_energy(source: Snapshot, attempt: int | None) -> tuple[TrainingEnergy, tuple[StepEnergies, ...]]:
+def analyze_training_energy(
+    source: Snapshot, attempt: int | None, last_steps: int = ALL_STEPS
+) -> tuple[TrainingEnergy, tuple[StepEnergies, ...]]:
     """Find out what the steps of an attempt cost.
 
     Args:
         source: One snapshot of the store.
         attempt: Which attempt; None when there are no steps.
+        last_steps: How many steps of each rank at most, the latest; where there are more, devices' readings count
+            from a second before the first of these to a second after the last.
 
     Returns:
         The sums, and each rank's steps one by one.
@@ -69,10 +76,11 @@ def analyze_training_energy(source: Snapshot, attempt: int | None) -> tuple[Trai
     Raises:
         CheckFailedError: Steps and the gaps between them do not add up to the counter.
     """
-    ranks = [] if attempt is None else load_steps(source, attempt)
+    ranks = [] if attempt is None else load_steps(source, attempt, last_steps)
     if not ranks:
         return TrainingEnergy(reason="no step ran on a GPU"), ()
-    devices = {device.hw_id: device for device in load_devices(source, attempt)}
+    span = _span_ns(ranks) if any(len(rank.step) >= last_steps for rank in ranks) else ()
+    devices = {device.hw_id: device for device in load_devices(source, attempt, *span)}
     if not devices:
         return TrainingEnergy(reason="no device sent energy or power"), ()
     found: list[StepEnergies] = []
@@ -86,18 +94,25 @@ def analyze_training_energy(source: Snapshot, attempt: int | None) -> tuple[Trai
     return TrainingEnergy(tuple(sums), tuple(_sum_of_rank(one) for one in found)), tuple(found)
 
 
-def load_steps(source: Snapshot, attempt: int) -> list[RankSteps]:
+def _span_ns(ranks: Sequence[RankSteps]) -> tuple[int, int]:
+    """Long enough that the ticks around the first and the last step are in it."""
+    first_ns = min(int(rank.start_ns[0]) for rank in ranks)
+    return first_ns - _AROUND_NS, max(int(rank.end_ns[-1]) for rank in ranks) + _AROUND_NS
+
+
+def load_steps(source: Snapshot, attempt: int, last_steps: int = ALL_STEPS) -> list[RankSteps]:
     """Read the steps of all ranks that have a device.
 
     Args:
         source: One snapshot of the store.
         attempt: Which attempt.
+        last_steps: How many steps of each rank at most, the latest.
 
     Returns:
         One entry a rank.
     """
     return [
-        _rank_steps(rank, hw_id, shift_ns, source.columns(query("energy_steps"), (attempt, rank)))
+        _rank_steps(rank, hw_id, shift_ns, source.columns(query("energy_steps"), (attempt, rank, last_steps)))
         for rank, hw_id, shift_ns in source.rows(query("energy_ranks"), (attempt,))
         if hw_id is not None
     ]
@@ -160,6 +175,7 @@ def energy_of_device(device: DeviceReadings, ranks: Sequence[RankSteps]) -> tupl
         resets=0 if sharing is None else int(sharing.counter.is_reset.sum()),
         ranks=tuple(rank.rank for rank in ranks),
         other_processes=device.other_processes,
+        throttled_share=device.throttled_share,
     )
 
 
@@ -229,6 +245,7 @@ def _sum_of_rank(one: StepEnergies) -> RankEnergy:
         half_width_mj=float(np.median(half_mj)) if known.any() else None,
         samples=_counted(steps.samples[known]),
         tokens=_counted(steps.tokens[known]),
+        median_ns=int(np.median((steps.end_ns - steps.start_ns)[settled])) if known.any() else 0,
         methods={method: count for method, count in zip(METHODS, counts, strict=True) if count},
         phases_mj=steps.phases.apportion(np.maximum(estimates.value_mj, 0), total_mj),
         clock="gpu" if steps.phases.has_gpu_clock else "cpu",

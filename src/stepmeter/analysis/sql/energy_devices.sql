@@ -3,6 +3,7 @@
 --   hw_id             UUID of the device
 --   limit_w           enforced power limit, in W; null when not known
 --   other_processes   most processes of others that were seen on it; null when nobody looked
+--   throttled_share   share of readings at which power or heat held its clocks down; null when nobody looked
 --   faults            queries that failed, by reason, as a JSON object
 WITH limits AS (
     SELECT hw_id, max(CAST(attributes ->> '$."stepmeter.gpu.power.limit"' AS DOUBLE)) AS limit_w
@@ -14,9 +15,11 @@ points AS (
     SELECT
         hw_id,
         max("value") FILTER (metric = 'stepmeter.energy.power_limit') AS limit_w,
-        max("value") FILTER (metric = 'stepmeter.energy.other_processes') AS other_processes
+        max("value") FILTER (metric = 'stepmeter.energy.other_processes') AS other_processes,
+        avg("value") FILTER (metric = 'stepmeter.energy.throttled') AS throttled_share
     FROM metrics
-    WHERE metric IN ('stepmeter.energy.power_limit', 'stepmeter.energy.other_processes') AND hw_id IS NOT NULL
+    WHERE metric IN
+        ('stepmeter.energy.power_limit', 'stepmeter.energy.other_processes', 'stepmeter.energy.throttled') AND hw_id IS NOT NULL
     GROUP BY hw_id
 ),
 faults AS (
@@ -30,6 +33,6 @@ reasons AS (
     FROM faults
     GROUP BY hw_id
 )
-SELECT hw_id, coalesce(points.limit_w, limits.limit_w) AS limit_w, other_processes, faults
+SELECT hw_id, coalesce(points.limit_w, limits.limit_w) AS limit_w, other_processes, throttled_share, faults
 FROM limits FULL JOIN points USING (hw_id) FULL JOIN reasons USING (hw_id)
 ORDER BY hw_id

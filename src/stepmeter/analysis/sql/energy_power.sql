@@ -1,6 +1,6 @@
 -- Power samples of devices in the order of time; one row a sample, of the densest series of each device.
 --
---   parameter: attempt, or null for all
+--   parameters: attempt, or null for all; first and last time in ns
 --
 --   hw_id      UUID of the device
 --   time_ns    when it was read, Unix time in ns, on one clock for all processes of a boot
@@ -28,6 +28,7 @@ samples AS (
     WHERE metric = 'hw.power' AND points.hw_id IS NOT NULL AND "value" >= 0
         AND coalesce(points.attributes ->> '$."hw.type"', 'gpu') = 'gpu'
         AND coalesce(attempt, $1) IS NOT DISTINCT FROM coalesce($1, attempt)
+        AND points.time_ns BETWEEN $2 AND $3
 ),
 densities AS (
     SELECT hw_id, kind, count(*) AS density

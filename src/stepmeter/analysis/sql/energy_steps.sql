@@ -1,6 +1,6 @@
 -- Steps of one rank in the order of their ends; one row a step.
 --
---   parameters: attempt, rank
+--   parameters: attempt, rank, how many steps at most, the latest of them
 --
 --   step               number of the step
 --   start_ns           start: its first observed work, Unix time in ns
@@ -31,4 +31,5 @@ SELECT
     coalesce(CASE WHEN traced_gpu_ns IS NULL THEN optimizer_cpu_ns ELSE optimizer_gpu_ns END, 0) AS optimizer_ns
 FROM steps
 WHERE attempt = $1 AND rank = $2
+    AND step > (SELECT max(step) FROM steps WHERE attempt = $1 AND rank = $2) - $3
 ORDER BY end_ns

@@ -1,6 +1,6 @@
 -- Readings of devices' energy counters in the order of time; one row a reading.
 --
---   parameter: attempt, or null for all
+--   parameters: attempt, or null for all; first and last time in ns
 --
 --   hw_id       UUID of the device
 --   time_ns     when the counter was read, Unix time in ns, on one clock for all processes of a boot
@@ -41,6 +41,7 @@ readings AS (
     WHERE metric = 'hw.energy' AND points.hw_id IS NOT NULL
         AND coalesce(points.attributes ->> '$."hw.type"', 'gpu') = 'gpu'
         AND coalesce(attempt, $1) IS NOT DISTINCT FROM coalesce($1, attempt)
+        AND points.time_ns BETWEEN $2 AND $3
 ),
 -- who says when the counter moved is believed before who just read it; of those the one who read it most
 chosen AS (
