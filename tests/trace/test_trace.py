@@ -211,7 +211,7 @@ def test_a_merge_of_something_else_is_refused(tmp_path, content):
     run = run_of_spans(tmp_path / "runs", [span_row(1, "a", 0, 1)])
     (tmp_path / "x.json").write_text(content)
 
-    with pytest.raises(UsageError, match="torch.profiler"):
+    with pytest.raises(UsageError, match=r"torch\.profiler"):
         write_trace(run, tmp_path / "t.json", Selection(), merge=tmp_path / "x.json")
 
 

@@ -70,9 +70,11 @@ def write_trace(
         raise UsageError(f"{temp_dir}: no such directory; make it or leave --temp-dir out")
     merged = None if merge is None else _read_profile(merge)
     try:
-        with tempfile.TemporaryDirectory(prefix="stepmeter-trace-", dir=temp_dir) as spill_dir:
-            with open_run(run, Spill(Path(spill_dir), _MEMORY_BYTES)) as reader:
-                return _replace(output, lambda file: _write(file, reader.snapshot(), selection, merged))
+        with (
+            tempfile.TemporaryDirectory(prefix="stepmeter-trace-", dir=temp_dir) as spill_dir,
+            open_run(run, Spill(Path(spill_dir), _MEMORY_BYTES)) as reader,
+        ):
+            return _replace(output, lambda file: _write(file, reader.snapshot(), selection, merged))
     except OSError as error:
         raise StoreError(f"{output}: can't be written ({error.strerror or error}); choose another -o") from None
 
@@ -102,7 +104,7 @@ def _write(file: IO[str], snapshot: Snapshot, selection: Selection, merged: dict
     ]
     first_ns = last_ns = None
     if not selection.empty:
-        extent = f"SELECT min(start_ns), max(end_ns) FROM ({spans})"
+        extent = f"SELECT min(start_ns), max(end_ns) FROM ({spans})"  # noqa: S608 - our own query
         ((first_ns, last_ns),) = snapshot.rows(extent, parameters)
     events = _Events(first_ns or 0, _MERGED_FIRST_PROCESS if merged else 1)
     file.write('{"displayTimeUnit":"ms","otherData":' + json.dumps({"origin_unix_ns": str(first_ns or 0)}))

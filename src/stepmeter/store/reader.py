@@ -354,7 +354,7 @@ def _without_older_steps(listing: _Listing, first_step: int | None, after: Curso
 
 
 def _connect(path: Path, *, sealed: bool, spill: Spill | None) -> duckdb.DuckDBPyConnection:
-    config = {"python_enable_replacements": "false"}
+    config: dict[str, str | bool | int | float | list[str]] = {"python_enable_replacements": "false"}
     if spill is not None:
         config |= {"temp_directory": str(spill.directory), "memory_limit": f"{spill.memory_bytes // 1024} KiB"}
     connection = duckdb.connect(config=config)
