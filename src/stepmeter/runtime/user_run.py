@@ -107,6 +107,8 @@ def init(
 
         run.alerts = attach_alerts(run, rules, alert_webhook)
     recorder.rows = book
+    if recorder.on_first is not None:
+        recorder.on_first()  # now, and not inside the first span
     _run = run
     atexit.register(run.finish)
     _finish_on_sigterm()
