@@ -23,7 +23,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     Args:
         parser: The subcommand's parser.
     """
-    parser.usage = "stepmeter run [--dir D] [--name N] [--config F] [--live | --quiet] [--html] [--no-collector] [--] CMD [ARG ...]"
+    options = "[--dir D] [--name N] [--config F] [--live | --quiet] [--html] [--no-collector]"
+    parser.usage = f"stepmeter run {options} [--] CMD [ARG ...]"
     parser.add_argument("--dir", help="directory of runs (default: $STEPMETER_DIR or ./stepmeter-runs)")
     parser.add_argument("--name", help="name of the run (default: the script's name)")
     parser.add_argument("--config", type=Path, metavar="F", help="the collector's configuration (default: built in)")
