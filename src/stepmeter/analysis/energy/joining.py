@@ -107,10 +107,8 @@ def _keep(
 
 def _strict(steps: Sequence[TrajectoryStep], timelines: Sequence[PowerTimeline]) -> list[int]:
     """Doubled mW·ns of each step over all devices; the remainder of each device is summed on its own and checked."""
-    start_ns, end_ns = _windows(steps)
-    by_device = [timeline.whole_segments(start_ns, end_ns).integers() for timeline in timelines]
-    for timeline in timelines:
-        timeline.remainder(start_ns, end_ns)
+    windows = _windows(steps)
+    by_device = [timeline.split(*windows)[0].integers() for timeline in timelines]
     return [sum(parts) for parts in zip(*by_device, strict=True)]
 
 

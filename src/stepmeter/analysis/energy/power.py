@@ -70,32 +70,31 @@ class PowerTimeline:
         first, last = self.inside(start_ns, end_ns)
         return self._running[last] - self._running[first]
 
-    def remainder(self, start_ns: Ints, end_ns: Ints) -> int:
-        """Energy of the segments that no window holds, in doubled mW·ns, summed on its own and checked.
+    def split(self, start_ns: Ints, end_ns: Ints) -> tuple[DoubledSums, int]:
+        """Split all energy into windows and a remainder that is summed on its own, and check that they are the whole.
 
         Args:
             start_ns: Starts in ns of windows that do not overlap.
             end_ns: Ends in ns, none before its start.
 
         Returns:
-            The remainder.
+            One sum a window, and the energy of the segments that no window holds, in doubled mW·ns.
 
         Raises:
             CheckFailedError: Windows and remainder are not the whole, as when windows overlap.
         """
         first, last = self.inside(start_ns, end_ns)
-        depth = np.zeros(len(self.time_ns) + 1, dtype=np.int64)
-        np.add.at(depth, first, 1)
-        np.add.at(depth, last, -1)
-        free = np.cumsum(depth)[: len(self.time_ns) - 1] == 0
-        unattributed = self.segments[free].total()
-        attributed = self.whole_segments(start_ns, end_ns).total()
-        if attributed + unattributed != self.total():
-            difference_mj = (attributed + unattributed - self.total()) / DOUBLED_PER_MJ
+        windows = self._running[last] - self._running[first]
+        count = len(self.time_ns)
+        depth = np.cumsum(np.bincount(first, minlength=count) - np.bincount(last, minlength=count))
+        remainder = self.segments[depth[:-1] == 0].total()
+        difference = windows.total() + remainder - self.total()
+        if difference:
             raise CheckFailedError(
-                f"{self.hw_id}: steps and remainder differ from the whole by {difference_mj:+.6f} mJ; do steps overlap?"
+                f"{self.hw_id}: steps and remainder differ from the whole by {difference / DOUBLED_PER_MJ:+.6f} mJ; "
+                "do steps overlap?"
             )
-        return unattributed
+        return windows, remainder
 
     def total(self) -> int:
         """Energy from the first sample to the last, in doubled mW·ns."""
