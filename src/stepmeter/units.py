@@ -122,7 +122,7 @@ def format_quantity(value: float | None, unit: str, absent: str = "-") -> str:
 
     Args:
         value: The reading, or None when it was not measured.
-        unit: Its unit in UCUM: `1` for a share, `By`, `ms`, `W`, `Cel`, `{core}`.
+        unit: Its unit in UCUM: `1` for a share, `By`, `ms`, `mJ`, `W`, `Cel`, `{core}`.
         absent: What to write for None.
 
     Returns:
@@ -136,6 +136,8 @@ def format_quantity(value: float | None, unit: str, absent: str = "-") -> str:
         return format_bytes(value) if value >= 0 else f"-{format_bytes(-value)}"
     if unit == "ms":
         return format_ms(value)
+    if unit == "mJ":
+        return format_energy(value)
     return f"{_three_digits(value)} {_UNIT_WORDS[unit]}"
 
 

@@ -105,6 +105,20 @@ def test_without_a_gpu_there_is_no_gpu_and_with_one_no_analysis_yet(documents):
     assert documents["complete_gpu"]["step_memory"]["diagnosis"]["kind"] == "NO_DATA"
     assert set(documents["complete_gpu"]["step_memory"]["global"]["average"].values()) == {None}
     assert documents["complete_gpu"]["energy"]["metadata"]["mode"] == "no_data"
+    assert documents["complete_gpu"]["energy"]["diagnosis"]["kind"] == "NO_DATA"
+
+
+def test_energy_per_step_stands_in_the_summary_with_its_bound(tmp_path):
+    """Steps of 200 ms at 500 W take 100 J each; 50 of them 5 kJ."""
+    builder = RunBuilder(gpu=True, strategy="single").rank(0, range(1, 51))
+    builder.read("hw.power", *[500.0] * 12, hw_id="GPU-0", hw_type="gpu")
+
+    summary = summarize(builder.write(tmp_path))
+
+    metrics = summary.document["energy"]["groups"]["rows"]["0"]["metrics"]
+    assert (metrics["step_energy_mj"], metrics["total_energy_mj"]) == (100_000.0, 5_000_000.0)
+    assert metrics["sample_energy_mj"] is None
+    assert "\nenergy per step 100 J +-" in summary.text()
 
 
 def test_a_promised_rank_without_steps_is_in_the_groups(tmp_path):

@@ -12,6 +12,7 @@ from stepmeter.analysis import no_gpu
 from stepmeter.analysis.diagnosis import primary
 from stepmeter.analysis.diagnosis.model import Rule
 from stepmeter.analysis.diagnosis.rules import CONCLUSIONS, GATES, RULES
+from stepmeter.analysis.energy import rules as energy
 from stepmeter.analysis.memory import rules as memory
 from stepmeter.analysis.process import rules as process
 from stepmeter.analysis.system import rules as system
@@ -21,6 +22,7 @@ SECTIONS: Final[dict[str, tuple[Rule[Any], ...]]] = {
     "step_memory": (*memory.RULES, *memory.CONCLUSIONS),
     "system": (*system.RULES, *system.CONCLUSIONS),
     "process": (*process.RULES, *process.CONCLUSIONS),
+    "energy": (*energy.RULES, *energy.CONCLUSIONS),
     "primary": (primary.RULE,),
 }
 """The rules of each section of the summary, and of the diagnosis that sums a run up, in their order."""
@@ -108,6 +110,7 @@ _HEADINGS = {
     "step_memory": "Step memory",
     "system": "System",
     "process": "Process",
+    "energy": "Energy",
     "primary": "The run as a whole",
 }
 

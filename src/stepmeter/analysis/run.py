@@ -6,16 +6,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepmeter.analysis import readings
+from stepmeter.analysis.diagnosis.model import Diagnosis
 from stepmeter.analysis.diagnosis.primary import primary_diagnosis
+from stepmeter.analysis.energy.analysis import analyze_energy
+from stepmeter.analysis.energy.model import TrainingEnergy
+from stepmeter.analysis.energy.rules import normal
+from stepmeter.analysis.energy.section import section_facts
 from stepmeter.analysis.memory.analysis import analyze_step_memory
 from stepmeter.analysis.process.analysis import analyze_processes
+from stepmeter.analysis.section import SectionAnalysis
 from stepmeter.analysis.step_time.pipeline import StepTimePipeline, StepTimeRequest
 from stepmeter.analysis.system.analysis import analyze_system
+from stepmeter.errors import CheckFailedError
 
 if TYPE_CHECKING:
     from stepmeter.analysis.diagnosis.primary import PrimaryDiagnosis
-    from stepmeter.analysis.section import SectionAnalysis
     from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
+    from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot
     from stepmeter.store.reader import Snapshot
 
 
@@ -28,6 +35,7 @@ class RunAnalysis:
         system: Hosts and their GPUs.
         process: Training processes.
         step_memory: Peak memory of steps.
+        energy: What steps cost.
         primary: The one finding about performance that sums the run up.
     """
 
@@ -35,12 +43,13 @@ class RunAnalysis:
     system: SectionAnalysis
     process: SectionAnalysis
     step_memory: SectionAnalysis
+    energy: SectionAnalysis
     primary: PrimaryDiagnosis
 
     @property
     def readings(self) -> tuple[SectionAnalysis, ...]:
         """The sections beside step time, in the order of the summary."""
-        return (self.system, self.process, self.step_memory)
+        return (self.system, self.process, self.step_memory, self.energy)
 
 
 def analyze_run(source: Snapshot) -> RunAnalysis:
@@ -64,5 +73,16 @@ def analyze_run(source: Snapshot) -> RunAnalysis:
         system=system,
         process=analyze_processes(read, step_time.snapshot.identities, memory.facts),
         step_memory=memory,
+        energy=_energy(source, step_time.snapshot),
         primary=primary_diagnosis(step_time.diagnosis, system.diagnosis),
     )
+
+
+def _energy(source: Snapshot, steps: StepTimeRepositorySnapshot) -> SectionAnalysis:
+    """A balance that does not come out right says so in its own section and leaves the others be."""
+    try:
+        found = analyze_energy(source, steps.cursor.attempt)
+    except CheckFailedError as error:
+        nothing = TrainingEnergy(reason=str(error))
+        return SectionAnalysis(section_facts(nothing, {}), Diagnosis((normal.issue(nothing),)))
+    return SectionAnalysis(section_facts(found.facts, steps.identities), found.diagnosis)

@@ -1,6 +1,7 @@
 """What the sections on step memory, system and process are made of: rows of metrics, and findings about them.
 
-Metrics are in the unit that their name ends with: `_bytes`, `_share` (0 to 1), `_c`, `_w`, `_cores`. An absent
+Metrics are in the unit that their name ends with: `_bytes`, `_share` (0 to 1), `_c`, `_w`,
+`_cores`, `_mj`. An absent
 metric was never measured; 0.0 was measured.
 """
 
@@ -14,7 +15,7 @@ from typing import Literal, TypeVar
 from stepmeter.analysis.diagnosis.engine import order
 from stepmeter.analysis.diagnosis.model import Diagnosis, Issue, Rule
 
-_UNITS = {"share": "1", "bytes": "By", "c": "Cel", "w": "W", "cores": "{core}", "ms": "ms"}
+_UNITS = {"share": "1", "bytes": "By", "c": "Cel", "w": "W", "cores": "{core}", "ms": "ms", "mj": "mJ"}
 
 
 @dataclass(frozen=True, slots=True)

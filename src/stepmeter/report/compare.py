@@ -22,7 +22,7 @@ Source: the thresholds of traceml-ai 0.5.0, so that verdicts can be compared.
 """
 
 MIN_STEPS = 2
-SECTIONS: Final = ("step_time", "step_memory", "system", "process")
+SECTIONS: Final = ("step_time", "step_memory", "system", "process", "energy")
 STEP_TIME: Final = "step_time_ms"
 MEMORY_METRICS: Final = ("peak_reserved_bytes", "peak_allocated_bytes")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stepmeter.analysis import catalogue
+from stepmeter.analysis.energy import section as energy
 from stepmeter.analysis.memory import facts as memory
 from stepmeter.analysis.process import facts as process
 from stepmeter.analysis.section import SectionMetric
@@ -141,6 +142,11 @@ BRIEFS: Final[dict[str, str]] = {
     "gpu_memory_allocated_bytes": "most that the process's tensors held in a step",
     "gpu_memory_reserved_bytes": "most that the process's allocator held in a step",
     "gpu_memory_reserved_share": "the same of the device's memory",
+    "step_energy_mj": "energy of the median step, warm-up apart",
+    "step_energy_bound_mj": "half of the median step's bounds: the truth is within so much of it",
+    "sample_energy_mj": "energy of the steps over their samples; null where a step does not know them",
+    "token_energy_mj": "energy of the steps over their tokens; null where a step does not know them",
+    "total_energy_mj": "energy of the steps",
 }
 """Every metric of every section; the unit is in its name."""
 
@@ -152,6 +158,7 @@ SECTION_METRICS: Final[dict[str, tuple[str, ...]]] = {
             ("step_memory", memory.METRICS),
             ("system", system.METRICS),
             ("process", process.METRICS),
+            ("energy", energy.METRICS),
         )
     },
 }

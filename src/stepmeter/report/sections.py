@@ -52,35 +52,6 @@ def step_time_section(window: StepTimeWindow, issues: Sequence[Issue], card: str
     }
 
 
-def empty_section(window: StepTimeWindow, issue: Issue, index_by: str, card: str) -> Json:
-    """A section that has nothing to show, with the finding that says why.
-
-    Args:
-        window: The step-time window, for what it knows about the run.
-        issue: Why there is nothing.
-        index_by: What the section's rows would be numbered by.
-        card: The section as text.
-
-    Returns:
-        The section, of the same outer shape as the others.
-    """
-    return {
-        "metadata": metadata(window, ()),
-        **findings((issue,)),
-        "global": {
-            "index_by": index_by,
-            "window": no_window(),
-            "average": {},
-            "median": {},
-            "worst": {},
-            **no_statistics(()),
-        },
-        "groups": {"by": index_by, "rows": {}},
-        "units": {},
-        "card": card,
-    }
-
-
 def primary_json(primary: PrimaryDiagnosis) -> Json:
     """Project the primary diagnosis."""
     return {

@@ -9,7 +9,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from stepmeter.analysis.diagnosis.model import Diagnosis, Issue
 from stepmeter.analysis.run import analyze_run
 from stepmeter.errors import StoreError
 from stepmeter.report import sections, text
@@ -19,7 +18,7 @@ from stepmeter.store.reader import open_run
 if TYPE_CHECKING:
     from stepmeter.analysis.run import RunAnalysis
 
-SUMMARY_VERSION: Final = "1.2"
+SUMMARY_VERSION: Final = "1.3"
 """Moves with the keys and with the meaning of null; the golden file in tests/step_time holds both."""
 
 JSON_FILE: Final = "final_summary.json"
@@ -121,9 +120,7 @@ def build(run: Path, run_id: str, run_name: str | None, analysis: RunAnalysis, g
         "step_memory": readings_section(
             window, analysis.step_memory, text.section_card(analysis.step_memory, DEFAULT_WIDTH)
         ),
-        "energy": sections.empty_section(
-            window, _no_energy(), "global_rank", text.issue_card(_no_energy(), DEFAULT_WIDTH)
-        ),
+        "energy": readings_section(window, analysis.energy, text.section_card(analysis.energy, DEFAULT_WIDTH)),
         "text": _text(title, analysis, DEFAULT_WIDTH, color=False),
     }
     return Summary(run, title, analysis, document)
@@ -166,15 +163,4 @@ def _replace(path: Path, content: str) -> None:
 
 
 def _text(title: str, analysis: RunAnalysis, width: int, *, color: bool) -> str:
-    energy = ("energy", Diagnosis((_no_energy(),)))
-    return text.verdict_text(title, analysis, [energy], width=width, color=color)
-
-
-def _no_energy() -> Issue:
-    return Issue(
-        kind="NO_DATA",
-        status="NO DATA",
-        severity="info",
-        summary="This version does not judge energy; the section is empty.",
-        action="Look at the power readings with `stepmeter sql`, where there are any.",
-    )
+    return text.verdict_text(title, analysis, width=width, color=color)

@@ -26,22 +26,18 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from stepmeter.analysis.diagnosis.model import Diagnosis
     from stepmeter.analysis.run import RunAnalysis
     from stepmeter.analysis.section import SectionAnalysis, SectionFacts
     from stepmeter.analysis.step_time.model import StepTimeWindow
     from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
 
 
-def verdict_text(
-    title: str, analysis: RunAnalysis, others: Sequence[tuple[str, Diagnosis]], *, width: int, color: bool
-) -> str:
+def verdict_text(title: str, analysis: RunAnalysis, *, width: int, color: bool) -> str:
     """Write the verdict of a run.
 
     Args:
         title: The run as a person knows it.
         analysis: All sections of its analysis.
-        others: Further sections' names and findings.
         width: Columns.
         color: Write for a terminal; otherwise plain ASCII without any escape.
 
@@ -52,12 +48,11 @@ def verdict_text(
     sections = [
         ("step time", analysis.step_time.diagnosis),
         *((item.facts.name.replace("_", " "), item.diagnosis) for item in analysis.readings),
-        *others,
     ]
     parts: list[RenderableType] = [*_lead(analysis), Text(), Text(run_line(title, analysis.step_time)), Text()]
     parts.append(_sections([(name, diagnosis.primary) for name, diagnosis in sections], color=color))
     if window.metrics:
-        parts += [Text(), evidence_table(window, width=width, color=color)]
+        parts += [Text(), evidence_table(window, width=width, color=color), *_energy_line(analysis.energy.facts)]
     further = issues if analysis.primary.section == "system" else issues[1:]
     health = [issue for _, diagnosis in sections[1:] for issue in diagnosis.issues if issue.severity != "info"]
     for issue in (*further, *health):
@@ -128,6 +123,18 @@ def run_line(title: str, analysis: StepTimeAnalysis) -> str:
     ]
     details = ", ".join([f"{len(window.steps)} steps", ranks, f"{window.clock.upper()} clock", *attempts, *left_out])
     return f"run {title}: steps {window.steps[0]} to {window.steps[-1]} ({details})"
+
+
+def _energy_line(facts: SectionFacts) -> list[RenderableType]:
+    """Energy per step with its bound, of the median rank, where there is one."""
+    found = facts.representative("step_energy_mj")
+    if found is None:
+        return []
+    rank, energy_mj = found
+    bound_mj = facts.rows[rank].metrics.get("step_energy_bound_mj")
+    bound = f" \u00b1{format_quantity(bound_mj, 'mJ')}" if bound_mj is not None else ""
+    where = f" (rank {rank})" if len(facts.rows) > 1 else ""
+    return [Text(), Text(f"energy per step {format_quantity(energy_mj, 'mJ')}{bound}{where}")]
 
 
 def _lead(analysis: RunAnalysis) -> list[RenderableType]:
