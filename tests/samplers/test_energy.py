@@ -179,3 +179,49 @@ def test_the_dead_free_their_lock(tmp_path):
         os.kill(holder.pid, 9)
         holder.wait()
     assert lock.take()
+
+
+TWO = """
+import json, sys, time
+from stepmeter.capture.channel import Channel
+from stepmeter.samplers.energy import EnergySampling
+
+channels = [Channel(100000), Channel(100000)]
+both = [EnergySampling(lambda: {uuid!r}, "run-1", channel, print, {locks!r}) for channel in channels]
+counts = []
+both[0].start()
+time.sleep(0.5)
+both[1].start()
+time.sleep(1.2)
+counts.append([sum(r.metric == "hw.energy" for r in channel.drain()) for channel in channels])
+both[0].stop()
+time.sleep(2.5)
+counts.append([sum(r.metric == "hw.energy" for r in channel.drain()) for channel in channels])
+both[1].stop()
+print(json.dumps(counts))
+"""
+
+
+def test_ranks_take_turns(tmp_path):
+    """Of two samplers on one device one sends; when it ends the other goes on."""
+    code = TWO.format(uuid=UUID, locks=str(tmp_path))
+    before, after = json.loads(python_under_nvml(code, "H100:0x1a"))
+
+    assert before[0] > 0 == before[1]
+    assert after[1] > 0
+
+
+def test_slow_calls_are_followed_all_the_same(follow):
+    """With 5 ms a call ticks are still found, each within moments that say how slow the calls were."""
+    found = follow(2.5, SIMNVML_LATENCY_US="5000")
+    gaps_s = [gap for _, gap in values(found, "stepmeter.energy.tick_gap")]
+
+    assert len(gaps_s) >= 10
+    assert min(gaps_s) > 0.005
+
+
+def test_clocks_held_down_are_told(follow):
+    """Once a second it is told whether power or heat holds the clocks down."""
+    held = [value for _, value in values(follow(1.3, SIMNVML_THROTTLE="4"), "stepmeter.energy.throttled")]
+
+    assert set(held) == {1}
