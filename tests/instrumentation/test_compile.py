@@ -13,8 +13,11 @@ from torch import nn
 from stepmeter.capture.step import Recorder
 from stepmeter.instrumentation.instrumentor import install, uninstall
 
-# inductor's own imports warn
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+# torch's own: inductor's imports warn, and dynamo looks at gradients that are not kept
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
+]
 
 STEP = {"input_wait": 1, "forward": 1, "backward": 1, "optimizer": 1}
 
@@ -72,6 +75,37 @@ def test_same_compilations(backend, caplog):
     assert watched[:2] == alone[:2]
     assert watched[2] == [STEP] * 6
     assert {record.getMessage() for record in caplog.records} == messages
+
+
+def compiled_whole(*, watch):
+    """Losses and compilations of a compiled function that makes a whole update, backward included."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    recorder = Recorder()
+    if watch:
+        install(recorder, strict=True)
+    try:
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        whole = torch.compile(update, backend="eager")
+        losses = [whole(net, optimizer, batch) for batch in loader(5)]
+        return losses, compilations(), recorder.steps
+    finally:
+        uninstall()
+
+
+def test_compiled_update(caplog):
+    """A compiled function that makes the whole update computes the same, in no more graphs and with no more breaks."""
+    caplog.set_level(logging.WARNING)
+    losses, alone, _ = compiled_whole(watch=False)
+    messages = {record.getMessage() for record in caplog.records}
+    watched_losses, watched, steps = compiled_whole(watch=True)
+    assert watched_losses == losses
+    assert watched["stats"]["unique_graphs"] <= alone["stats"]["unique_graphs"]
+    assert watched["graph_break"].keys() <= alone["graph_break"].keys()
+    assert watched["recompiles"] == alone["recompiles"]
+    assert {record.getMessage() for record in caplog.records} == messages
+    assert steps >= 4
 
 
 def test_compiled_optimizer(caplog):

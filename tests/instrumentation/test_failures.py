@@ -93,7 +93,7 @@ def program():
         scaler.update()
     losses.extend(update(net, optimizer, data) for data in list(loader(2)))
     net.compile(backend="eager")
-    losses.extend(update(net, optimizer, data) for data in wrap_loader(list(loader(3))))
+    losses.extend(update(net, optimizer, data) for data in wrap_loader([tuple(data) for data in loader(3)]))
     for data in loader(3):
         with trace_step(net):
             losses.append(update(net, optimizer, data))

@@ -28,11 +28,11 @@ def patches(boundaries: Boundaries) -> list[Patch]:
 
 def _timed(boundaries: Boundaries, original: Any) -> Any:
     log = boundaries.log
-    is_compiling = torch.compiler.is_dynamo_compiling
+    compiler: Any = torch.compiler
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if boundaries.in_backward or get_ident() != boundaries.owner or is_compiling():
+        if boundaries.in_backward or get_ident() != boundaries.owner or compiler._is_compiling_flag:  # noqa: SLF001 - a call costs more
             return original(*args, **kwargs)
         boundaries.in_backward = True
         timer = boundaries.timer

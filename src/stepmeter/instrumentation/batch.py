@@ -22,6 +22,8 @@ def sizes_of(batch: Any) -> tuple[int | None, int | None]:
         memory, else the elements of `input_ids`. Each is None where the batch does not show it.
     """
     kind = type(batch)
+    if kind is _TENSOR:
+        return _leading(batch), None
     if kind is list or kind is tuple:  # the abstract classes below cost a microsecond
         first: Any = batch[0] if batch else None
         if type(first) is _TENSOR and first.dim():

@@ -20,8 +20,10 @@ from stepmeter.instrumentation.undecided import Undecided
 
 _OPTIMIZER: Final = PHASES.index(OPTIMIZER)
 
-_ONE_UPDATE: Final = [Undecided.INPUT_WAIT, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER]
-_USUAL: Final = (_ONE_UPDATE, [*_ONE_UPDATE, _OPTIMIZER])
+_USUAL: Final = (
+    [Undecided.INPUT_WAIT, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER, _OPTIMIZER],
+    [Undecided.INPUT_WAIT, Undecided.COPY, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER],
+)
 
 _NOTHING: Final = (FAILURE, 0, 0, None)
 
@@ -75,21 +77,30 @@ class Boundaries(Closing):
     def _publish_plain(self, loader: int, start_ns: int) -> bool:
         """Publish a step of one fetch, as most are, without a look at each event; False if it is another kind."""
         log, recorder = self.log, self.recorder
-        _, first, batch, no_grad = log[0]
-        codes = [event[0] for event in log]
-        if (codes not in _USUAL and not _is_simple(codes)) or batch[0] != loader or no_grad:
+        if len(log) == 4:  # written out: a comprehension is a call of its own
+            fetch, forward, backward, update = log
+            if fetch[0] or forward[0] != FORWARD_INDEX or backward[0] != BACKWARD_INDEX or update[0] != _OPTIMIZER:
+                return False
+            regions = [fetch[1], forward[1], backward[1], update[1]]
+        else:
+            fetch = log[0]
+            codes = [event[0] for event in log]
+            if codes not in _USUAL and not _is_simple(codes):
+                return False
+            regions = [event[1] for event in log]
+        if fetch[2][0] != loader or fetch[3]:
             return False
         if not (self.clean or self._is_clean()) or self.watching or not recorder.steps & recorder.steps + 1:
             return False
         capture = self._capture
-        capture.regions = [event[1] for event in log]
-        capture.batches.append(batch)
+        capture.regions = regions
+        capture.batches.append(fetch[2])
         if self.timer is not None:
             capture.device = self.timer.ended()
         log.clear()
         self.updates.clear()
         self.clean = True
-        self._capture = recorder.complete(capture, start_ns, first[1])
+        self._capture = recorder.complete(capture, start_ns, regions[0][1])
         return True
 
     def _is_clean(self) -> bool:

@@ -17,6 +17,7 @@ from stepmeter.instrumentation.boundary import Boundaries
 from stepmeter.instrumentation.patch import Patch
 from stepmeter.instrumentation.undecided import Undecided, new_loader
 
+_TENSOR: Final = torch.Tensor
 _INPUT_WAIT: Final = Undecided.INPUT_WAIT
 
 MADE = "_stepmeter_made"
@@ -107,7 +108,11 @@ def timed_next(boundaries: Boundaries, original: Any) -> Any:
         try:
             pending = None if timer is None or mark is None else timer.pair(mark)
             region = (_INPUT_WAIT, start_ns, end_ns, pending)
-            log.append((_INPUT_WAIT, region, (loader, *sizes_of(batch)), no_grad))
+            first: Any = batch[0] if type(batch) is list and batch else None
+            if type(first) is _TENSOR and first.dim():  # what most loaders give, without a call of ours
+                log.append((_INPUT_WAIT, region, (loader, first.size(0), None), no_grad))
+            else:
+                log.append((_INPUT_WAIT, region, (loader, *sizes_of(batch)), no_grad))
         except Exception as error:
             boundaries.fault("fetch", error)
         return batch

@@ -58,16 +58,7 @@ class Installation:
         ]
         if measures_memory(os.environ):
             self.switches += memory.patches(lambda: boundaries.memory, recorder.fault)
-        hot = (
-            boundary.Boundaries,
-            closing.Closing,
-            Undecided,
-            forward.ForwardSlot,
-            Recorder,
-            StepCapture,
-            *(function for switch in self.switches for function in getattr(switch, "functions", ())),
-        )
-        skip_frames(hot)
+        skip_frames((boundary.Boundaries, closing.Closing, Undecided, forward.ForwardSlot, Recorder, StepCapture))
 
     def ended(self, capture: StepCapture, end_ns: int, start_ns: int | None, completed: bool) -> None:
         """The program ends a step itself."""
@@ -109,7 +100,10 @@ class Installation:
 
     def on(self) -> None:
         """Put everything in place, or nothing."""
+        from stepmeter.instrumentation.compiled import skip_frames
+
         _all_on(self.switches)
+        skip_frames(function for switch in self.switches for function in getattr(switch, "functions", ()))
 
     def off(self) -> None:
         """Leave torch as it was."""

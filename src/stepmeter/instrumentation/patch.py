@@ -19,6 +19,11 @@ class Patch:
 
     __slots__ = ("_original", "_replacement", "_wrap", "name", "owner")
 
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """The replacement, once it is in place."""
+        return () if self._replacement is _ABSENT else (self._replacement,)
+
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
         self.owner = owner
         self.name = name
