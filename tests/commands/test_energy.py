@@ -227,6 +227,16 @@ def test_ranks_on_one_device_share_it(energy):
     assert found["devices"][0]["idle_mj"] == 380_000
 
 
+def test_mig_instances_share_their_gpu(energy):
+    """Steps on a MIG instance are measured by its GPU's energy, and say that it is shared."""
+    run = training()
+    run.point("stepmeter.energy.instance", 0, 1, "MIG-0", kind="gpu-0")
+    run.steps = [{**step, "hw_id": "MIG-0"} for step in run.steps]
+    rank = energy(run)["energy"]["ranks"][0]
+
+    assert (rank["hw_id"], rank["scope"], rank["total_mj"]) == ("gpu-0", "gpu_shared", 2_700_000)
+
+
 def test_training_without_a_device_says_so(energy):
     """On CPUs alone there is no energy per step, and the text says why."""
     run = EnergyRun()

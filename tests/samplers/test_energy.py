@@ -98,6 +98,7 @@ def test_a_mig_instance_is_read_by_its_gpu(follow):
     found = follow(1.5, uuid=UUID.replace("GPU", "MIG"), SIMNVML_MIG="1")
 
     assert values(found, "hw.energy", hw_id=UUID)
+    assert values(found, "stepmeter.energy.instance", hw_id=UUID.replace("GPU", "MIG"), kind=UUID)
 
 
 FAIL = """

@@ -134,6 +134,13 @@ ENERGY_OTHER_PROCESSES: Final = Metric(
     "Processes on the device that are not of the run; looked for once a minute.",
     _GPU,
 )
+ENERGY_INSTANCE: Final = Metric(
+    "stepmeter.energy.instance",
+    "gauge",
+    "1",
+    "The MIG instance `hw.id` is a part of the GPU `kind`, by whose energy it is measured.",
+    (*_GPU, "kind"),
+)
 ENERGY_THROTTLED: Final = Metric(
     "stepmeter.energy.throttled",
     "gauge",
@@ -196,6 +203,7 @@ METRICS: Final = (
     ENERGY_FAULTS,
     ENERGY_POWER_LIMIT,
     ENERGY_OTHER_PROCESSES,
+    ENERGY_INSTANCE,
     ENERGY_THROTTLED,
     INFERENCE_PROMPT_TOKENS,
     INFERENCE_GENERATION_TOKENS,

@@ -101,6 +101,9 @@ class EnergySampling:
                 self._tell_faults(board)
                 self._rest(RETRY_S)
                 return
+            if board.uuid != uuid:
+                whole = ((HW_ID.key, uuid), (HW_TYPE.key, "gpu"), ("kind", board.uuid))
+                self._put(metrics.ENERGY_INSTANCE, 1, monotonic_ns(), whole)
             lock = DeviceLock(self._run_id, board.uuid, self._lock_directory)
             while not lock.take():
                 self._rest(RETRY_S)

@@ -139,6 +139,7 @@ class DeviceEnergy:
         ranks: Ranks that worked on it.
         other_processes: Whether a process of nobody we know of used it.
         throttled_share: Share of readings at which power or heat held its clocks down; None when nobody looked.
+        is_instance: Whether ranks worked on MIG instances of it.
     """
 
     hw_id: str
@@ -153,11 +154,12 @@ class DeviceEnergy:
     ranks: tuple[int, ...] = ()
     other_processes: bool = False
     throttled_share: float | None = None
+    is_instance: bool = False
 
     @property
     def scope(self) -> Scope:
         """Whether the device is one rank's alone."""
-        return "gpu_shared" if len(self.ranks) > 1 or self.other_processes else "gpu"
+        return "gpu_shared" if len(self.ranks) > 1 or self.other_processes or self.is_instance else "gpu"
 
 
 @dataclass(frozen=True, slots=True)

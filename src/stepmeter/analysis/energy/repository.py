@@ -70,8 +70,9 @@ def load_sources(source: Snapshot) -> Sources:
     """
     devices = load_devices(source)
     anchor_ns, lacks_anchor = source.rows(query("energy_anchor"))[0]
-    samples = source.columns(query("energy_power"), (None, 0, _END_OF_TIME_NS))["power_mw"]
-    return Sources(devices, load_counters(source), len(samples), anchor_ns, bool(lacks_anchor))
+    whole = [len(device.power.time_ns) for device in devices if device.power is not None]
+    samples = sum(whole) or len(source.columns(query("energy_power"), (None, 0, _END_OF_TIME_NS))["power_mw"])
+    return Sources(devices, load_counters(source), samples, anchor_ns, bool(lacks_anchor))
 
 
 def load_counters(source: Snapshot) -> ServerCounters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +37,7 @@ class RankSteps:
         samples: Samples; -1 where not known.
         tokens: Tokens; -1 where not known.
         is_warmup: Whether they belong to the warm-up.
+        is_instance: Whether the device is the GPU of a MIG instance, whose other parts others may use.
         phases: Where the phases' work was.
     """
 
@@ -49,6 +50,7 @@ class RankSteps:
     tokens: Ints
     is_warmup: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
     phases: BusyPhases
+    is_instance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +114,11 @@ def load_steps(source: Snapshot, attempt: int, last_steps: int = ALL_STEPS) -> l
         One entry a rank.
     """
     return [
-        _rank_steps(rank, hw_id, shift_ns, source.columns(query("energy_steps"), (attempt, rank, last_steps)))
-        for rank, hw_id, shift_ns in source.rows(query("energy_ranks"), (attempt,))
+        replace(
+            _rank_steps(rank, hw_id, shift_ns, source.columns(query("energy_steps"), (attempt, rank, last_steps))),
+            is_instance=is_instance,
+        )
+        for rank, hw_id, shift_ns, is_instance in source.rows(query("energy_ranks"), (attempt,))
         if hw_id is not None
     ]
 
@@ -175,6 +180,7 @@ def energy_of_device(device: DeviceReadings, ranks: Sequence[RankSteps]) -> tupl
         resets=0 if sharing is None else int(sharing.counter.is_reset.sum()),
         ranks=tuple(rank.rank for rank in ranks),
         other_processes=device.other_processes,
+        is_instance=any(rank.is_instance for rank in ranks),
         throttled_share=device.throttled_share,
     )
 
