@@ -8,6 +8,8 @@ from tests.support.step_time import RunBuilder, write_steps
 
 from stepmeter.analysis.step_time import repository, tail
 from stepmeter.analysis.step_time.live import LiveStepTimeSession
+from stepmeter.store import segments
+from stepmeter.store.seal import seal
 
 
 class Clock:
@@ -96,6 +98,23 @@ def test_nothing_is_decoded_again_while_nothing_changes(run, monkeypatch):
     assert later.analysis.window.steps[-1] == 51
 
 
+def test_a_run_that_is_sealed_meanwhile_stays_as_it_is(run, monkeypatch):
+    """The steps are the same, so is the analysis; the sealed run is read once and then left alone."""
+    segments.complete_run(run)
+    decoded = []
+    real = tail.from_store
+    monkeypatch.setattr(tail, "from_store", lambda found: decoded.append(1) or real(found))
+
+    with LiveStepTimeSession(run) as session:
+        before = session.refresh()
+        seal(run)
+        after = [session.refresh() for _ in range(5)]
+
+    assert {result.freshness for result in after} == {"live"}
+    assert all(result.analysis is before.analysis for result in after)
+    assert len(decoded) == 2
+
+
 def test_a_failed_reading_is_bridged_with_the_last_good_one(run, clock):
     """Within 30 s the last good analysis is shown, and the reason is told."""
     session = LiveStepTimeSession(run, monotonic_s=clock)
@@ -119,7 +138,10 @@ def test_an_empty_reading_is_bridged_too(run):
         good = session.refresh()
         empty_run(run)
 
-        assert session.refresh().analysis is good.analysis
+        results = [session.refresh() for _ in range(2)]
+
+    assert [result.freshness for result in results] == ["bridged", "bridged"]
+    assert all(result.analysis is good.analysis for result in results)
 
 
 def test_a_bridge_ends_after_its_time(run, clock):

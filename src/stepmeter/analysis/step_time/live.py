@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
-    from stepmeter.store.reader import RunReader
+    from stepmeter.store.reader import Cursor, RunReader
 
 Freshness = Literal["cold", "live", "bridged", "expired"]
 
@@ -84,6 +84,7 @@ class LiveStepTimeSession:
         self._empty = analyze(StepTimeRepositorySnapshot(), window_size)
         self._lock = threading.Lock()
         self._reader: RunReader | None = None
+        self._cursor: Cursor = ()
         self._good: StepTimeAnalysis | None = None
         self._good_at_s = 0.0
 
@@ -108,21 +109,23 @@ class LiveStepTimeSession:
         """
         with self._lock:
             try:
-                analysis = self._read()
+                analysis, cursor = self._read()
             except StepmeterError as failure:
                 self._drop_reader()
                 return self._without_window(str(failure))
             if not analysis.window.steps:
                 return self._without_window(None)
-            self._good, self._good_at_s = analysis, self._monotonic_s()
+            self._good, self._good_at_s, self._cursor = analysis, self._monotonic_s(), cursor
             return LiveStepTimeResult(analysis, "live")
 
-    def _read(self) -> StepTimeAnalysis:
+    def _read(self) -> tuple[StepTimeAnalysis, Cursor]:
         if self._reader is None:
             self._reader = open_run(self._run)
-        return self._pipeline.run(
-            StepTimeRequest(self._reader.snapshot(), "live", self._window_size, previous=self._good)
-        )
+        snapshot = self._reader.snapshot()
+        if self._good is not None and snapshot.cursor == self._cursor:
+            return self._good, self._cursor
+        request = StepTimeRequest(snapshot, "live", self._window_size, previous=self._good)
+        return self._pipeline.run(request), snapshot.cursor
 
     def _without_window(self, error: str | None) -> LiveStepTimeResult:
         if self._good is None:

@@ -10,7 +10,7 @@ from stepmeter.analysis.step_time.columns import StepTimeColumns, as_columns, fr
 from stepmeter.analysis.step_time.model import LIVE_WINDOW_STEPS, SUMMARY_WINDOW_STEPS, Profile
 from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot, StepTimeSourceCursor
 from stepmeter.analysis.step_time.tail import Tail, last_shared_step, positions_of, read_tail
-from stepmeter.store.reader import RankWatermark
+from stepmeter.store.reader import Cursor, RankWatermark
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -73,16 +73,22 @@ def _live(
         return StepTimeRepositorySnapshot()
     attempt = marks[-1].attempt
     known = positions_of(marks, attempt)
-    before = _tail_before(previous, attempt, last_shared_step(known) - lookback_steps + 1)
-    newer = source if before is None or previous is None else source.since(previous.store_cursor)
+    first_step = last_shared_step(known) - lookback_steps + 1
+    if previous is None or not _goes_on(previous, attempt, first_step, source.cursor):
+        return _snapshot(read_tail(source, attempt, known, lookback_steps, None), _attempts(marks))
+    before = Tail(attempt, previous.first_step, as_columns(previous.rows), {})
+    newer = source.since(previous.store_cursor)
     return _snapshot(read_tail(newer, attempt, known, lookback_steps, before), _attempts(marks))
 
 
-def _tail_before(previous: StepTimeRepositorySnapshot | None, attempt: int, first_step: int) -> Tail | None:
-    """What was read before, if later rows can be joined to it."""
-    if previous is None or previous.cursor.attempt != attempt or previous.first_step > first_step:
-        return None
-    return Tail(attempt, previous.first_step, as_columns(previous.rows), {})
+def _goes_on(previous: StepTimeRepositorySnapshot, attempt: int, first_step: int, cursor: Cursor) -> bool:
+    """Whether later rows can be joined to what was read: the same attempt, from far enough back, nothing gone since."""
+    now = {(table, collector): number for table, collector, number in cursor}
+    return (
+        previous.cursor.attempt == attempt
+        and previous.first_step <= first_step
+        and all(number <= now.get((table, collector), "") for table, collector, number in previous.store_cursor)
+    )
 
 
 def _attempts(marks: Sequence[RankWatermark]) -> int:
