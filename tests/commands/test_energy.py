@@ -2,6 +2,8 @@ import json
 
 import pytest
 from tests.support.energy_run import EnergyRun, at
+from tests.support.processes import BIN, TINY, query, stepmeter
+from tests.support.simulated_nvml import library_directory
 
 from stepmeter.cli import main
 
@@ -271,3 +273,19 @@ def test_apportion_needs_a_trajectory(tmp_path, capsys):
     """`--apportion` without steps is refused in one line."""
     assert main(["energy", str(serving().write(tmp_path)), "--apportion", "equal"]) == 2
     assert "--apportion is for trajectories" in capsys.readouterr().err
+
+
+def test_a_training_process_follows_its_device(tmp_path):
+    """Two ranks of a run on a host with one GPU: its ticks are in the store once, with power and their moments."""
+    environ = {"LD_LIBRARY_PATH": library_directory(), "SIMNVML_GPUS": "H100:0x1a", "SIMNVML_POWER": "300:1"}
+    launcher = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node=2"]
+    done = stepmeter("run", "--", *launcher, TINY, "--steps", 60, "--sleep", 0.05, cwd=tmp_path, **environ)
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "stepmeter-runs" / "tiny"
+
+    counts = dict(
+        query(run, "SELECT metric, count(DISTINCT rank) FROM metrics WHERE metric LIKE '%energy%' GROUP BY 1")
+    )
+    assert counts["hw.energy"] == counts["stepmeter.energy.tick_gap"] == 1
+    watts = "(max(value) - min(value)) / ((max(time_ns) - min(time_ns)) / 1e9)"
+    assert query(run, f"SELECT {watts} FROM metrics WHERE metric = 'hw.energy'")[0][0] == pytest.approx(300, rel=0.01)
