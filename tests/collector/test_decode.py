@@ -6,6 +6,8 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 from tests.support.otlp import key_values, metrics, run_resource, span, step_span, traces
 from tests.support.rows import MS
@@ -13,6 +15,7 @@ from tests.support.rows import MS
 from stepmeter.collector.decode import Rows, RunKey, any_value, resource_facts
 from stepmeter.collector.decode_metrics import decode_points, reject_points
 from stepmeter.collector.decode_traces import decode_spans, reject_spans
+from stepmeter.collector.wire import read_traces
 from stepmeter.store.schema import HISTOGRAM_POINTS, METRIC_POINTS, RESOURCES, SPANS, STEPS
 
 RUN = RunKey("run-1")
@@ -22,7 +25,7 @@ DEFAULT = RunKey("default")
 def rows_of(request, table, run=RUN, decode=decode_spans):
     """The rows that a request becomes, as dictionaries."""
     rows = Rows()
-    decode(request, DEFAULT, rows)
+    decode(read_traces(request.SerializeToString()) if decode is decode_spans else request, DEFAULT, rows)
     return [dict(zip(table.column_names, row, strict=True)) for row in rows.of(run, table)]
 
 
@@ -206,3 +209,42 @@ def test_every_kind_of_value_has_its_plain_form(value, expected):
     found = any_value(value)
     assert found == expected
     assert type(found) is type(expected)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.booleans())
+def test_every_integer_is_read_as_it_is(number, reordered):
+    """Whatever the number and the order of the bytes on the wire, a column has what protobuf says."""
+    step = step_span(1)
+    body = traces(step).SerializeToString()
+    pair = KeyValue(key="stepmeter.tokens", value=AnyValue(int_value=number))
+    key, value = KeyValue(key=pair.key).SerializeToString(), KeyValue(value=pair.value).SerializeToString()
+    step.attributes.append(pair)
+    assert rows_of(traces(step), STEPS)[0]["tokens"] == number
+    message = read_traces(body)
+    message.resource_spans[0].scope_spans[0].spans[0].attributes.append(value + key if reordered else key + value)
+    rows = Rows()
+    decode_spans(message, DEFAULT, rows)
+    assert rows.of(RUN, STEPS)[0][STEPS.column_names.index("tokens")] == number
+
+
+def test_known_attributes_do_not_hide_what_changed():
+    """A step whose attributes differ from those before has its own values, of any type, the last of two."""
+    steps = [
+        step_span(1, **{"stepmeter.strategy": "ddp", "x": "same"}),
+        step_span(2, **{"stepmeter.strategy": "fsdp", "x": "same", "stepmeter.samples": 0}),
+        step_span(3, **{"stepmeter.strategy": 5, "stepmeter.samples": 1.5}),
+    ]
+    steps[0].attributes.add(key="stepmeter.tokens").value.int_value = 2**40
+    steps[0].attributes.add(key="stepmeter.tokens").value.int_value = -1
+    found = rows_of(traces(*steps, *steps), STEPS)
+    assert found[:3] == found[3:]
+    assert [(row["strategy"], row["samples"], row["tokens"]) for row in found[:3]] == [
+        ("ddp", None, -1),
+        ("fsdp", 0, None),
+        (None, None, None),
+    ]
+    assert [row["attributes"] for row in found[:3]] == [
+        '{"x":"same"}',
+        '{"x":"same"}',
+        '{"stepmeter.strategy":5,"stepmeter.samples":1.5}',
+    ]

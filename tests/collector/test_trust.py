@@ -21,9 +21,10 @@ from tests.support.otlp import JSON, collector_process, logs, metrics, post, spa
 
 from stepmeter.collector.config import CollectorConfig, Endpoint
 from stepmeter.collector.decode import Rows, RunKey
+from stepmeter.collector.journal import Record
 from stepmeter.collector.otlp import LOGS, METRICS, TRACES, Encoding, MalformedError, parse
 from stepmeter.collector.server import Collector
-from stepmeter.collector.signals import CONTENTS
+from stepmeter.collector.signals import CONTENTS, read
 from stepmeter.store.arrow import to_arrow
 from stepmeter.store.reader import find_run, open_run
 
@@ -54,7 +55,7 @@ def digest(kind, encoding, body):
     rejected, reason = content.reject(message)
     assert bool(rejected) == bool(reason)
     rows = Rows()
-    content.decode(message, RUN, rows)
+    content.decode(read(Record(kind, encoding, body)), RUN, rows)
     for (_, table), found in rows.tables.items():
         assert to_arrow(table, found).num_rows == len(found)
 

@@ -81,6 +81,7 @@ class ResourceFacts:
         run: The run that it names, or None.
         resource_id: Content hash.
         service_name: `service.name`, or None.
+        host: `host.name`, or None.
         attributes: All attributes.
         row: Its row without the run's id.
     """
@@ -88,6 +89,7 @@ class ResourceFacts:
     run: RunKey | None
     resource_id: str
     service_name: str | None
+    host: str | None
     attributes: dict[str, Any]
     row: Row
 
@@ -210,7 +212,20 @@ def resource_facts(resource: Any) -> ResourceFacts:
     Returns:
         Its facts.
     """
-    return _facts_of_bytes(resource.SerializeToString(deterministic=True))
+    return facts_of_bytes(resource.SerializeToString())
+
+
+@lru_cache(maxsize=4096)
+def facts_of_bytes(content: bytes) -> ResourceFacts:
+    """Read a resource from its bytes; the same bytes are read once.
+
+    Args:
+        content: The OTLP message as bytes.
+
+    Returns:
+        Its facts.
+    """
+    return _facts_of(Resource.FromString(content).SerializeToString(deterministic=True))
 
 
 _PROMOTED: Final = (
@@ -233,8 +248,7 @@ _PROMOTED: Final = (
 assert len(RESOURCES.columns) == len(_PROMOTED) + 3  # noqa: S101 - run_id, resource_id and attributes beside them
 
 
-@lru_cache(maxsize=4096)
-def _facts_of_bytes(content: bytes) -> ResourceFacts:
+def _facts_of(content: bytes) -> ResourceFacts:
     attributes = attributes_of(Resource.FromString(content).attributes)
     resource_id = hashlib.blake2b(content, digest_size=16).hexdigest()
     columns = [typed(attributes, attribute) for attribute in _PROMOTED]
@@ -242,6 +256,7 @@ def _facts_of_bytes(content: bytes) -> ResourceFacts:
         run=_run_of(attributes),
         resource_id=resource_id,
         service_name=typed(attributes, names.SERVICE_NAME),
+        host=typed(attributes, names.HOST_NAME),
         attributes=attributes,
         row=(resource_id, *columns, to_json(attributes)),
     )

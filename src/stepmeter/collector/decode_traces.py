@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
 from stepmeter.collector.decode import (
     MAX_TIME_NS,
     ResourceFacts,
@@ -12,11 +15,12 @@ from stepmeter.collector.decode import (
     RunKey,
     any_value,
     attributes_of,
-    resource_facts,
+    facts_of_bytes,
     take,
     to_json,
     typed,
 )
+from stepmeter.collector.wire import prefix_of
 from stepmeter.conventions import SCOPE_NAME
 from stepmeter.conventions import resource as names
 from stepmeter.conventions.attributes import (
@@ -49,6 +53,20 @@ _FROM_RESOURCE: Final = tuple(
     if attribute.key in _STEP_COLUMNS
 )
 _STEP_INDEX: Final = STEPS.column_names.index("step")
+_STEADY: Final = frozenset(
+    attribute.key for attribute in STEP_ATTRIBUTES if attribute.unit not in {"ns", "By", "{step}", "{token}"}
+)
+"""Attributes of a step that seldom change from one to the next."""
+_INT_COLUMNS: Final = {
+    prefix_of(attribute.key): _STEP_COLUMNS[attribute.key][0]
+    for attribute in STEP_ATTRIBUTES
+    if attribute.type == "int" and attribute.key in _STEP_COLUMNS and attribute.key not in _STEADY
+}
+_KNOWN_PAIRS: Final[dict[bytes, tuple[int, Any]]] = {}
+_PLAIN_PAIRS: Final[dict[bytes, tuple[str, Any]]] = {}
+_REMEMBERED: Final = 8192
+_SHORT_BYTES: Final = 96
+_NO_STATUS: Final = Status()
 _FACTS: Final = 1 + len(_STEP_COLUMNS)
 """Columns of `steps` before those that are no attributes."""
 
@@ -76,12 +94,12 @@ def decode_spans(message: Any, default_run: RunKey, rows: Rows) -> None:
     """Turn the spans of a request into rows; those that `reject_spans` counts are left out.
 
     Args:
-        message: An `ExportTraceServiceRequest`.
+        message: A request as `wire.read_traces` gives it.
         default_run: The run of resources that name none.
         rows: Where the rows go.
     """
     for resource_spans in message.resource_spans:
-        facts = resource_facts(resource_spans.resource)
+        facts = facts_of_bytes(resource_spans.resource)
         run = facts.run or default_run
         rows.of(run, RESOURCES).append((run.run_id, *facts.row))
         steps, spans = rows.of(run, STEPS), rows.of(run, SPANS)
@@ -118,30 +136,32 @@ def _step_template(run: RunKey, facts: ResourceFacts) -> list[Any]:
 
 
 def _step_row(template: list[Any], facts: ResourceFacts, span: Any) -> Row | None:
-    """The row of a step; None when it has no number.
-
-    Reading an attribute is what decoding costs, so that each is read once and as its column's type.
-    """
+    """The row of a step; None when it has no number."""
     row = template.copy()
     rest = {}
+    known, ints, read_value = _KNOWN_PAIRS, _INT_COLUMNS, AnyValue.FromString
     for pair in span.attributes:
-        key, value = pair.key, pair.value
-        column = _STEP_COLUMNS.get(key)
+        column = known.get(pair)
         if column is None:
-            rest[key] = any_value(value)
-            continue
-        index, field = column
-        found = getattr(value, field)
-        # a zero is either the value or the absence of one of this type
-        if found or value.HasField(field):
-            row[index] = found
-        else:
-            rest[key] = any_value(value)
+            end = pair[1] + 3 if len(pair) > 1 else 0
+            index = ints.get(pair[:end])
+            if index is not None and pair[end] == len(pair) - end - 1:
+                value = read_value(pair[end + 1 :])
+                number = value.int_value
+                if number or value.HasField("int_value"):
+                    row[index] = number
+                    continue
+            column = _column(pair)
+            if column is None:
+                name, plain = _pair(pair)
+                rest[name] = plain
+                continue
+        row[column[0]] = column[1]
     if row[_STEP_INDEX] is None:
         return None
     return (
         *row,
-        typed(facts.attributes, names.HOST_NAME),
+        facts.host,
         span.start_time_unix_nano,
         span.end_time_unix_nano,
         span.trace_id.hex(),
@@ -151,9 +171,39 @@ def _step_row(template: list[Any], facts: ResourceFacts, span: Any) -> Row | Non
     )
 
 
+def _column(pair: bytes) -> tuple[int, Any] | None:
+    """Column and value of an attribute that has a column and its type; what rarely changes is known the next time."""
+    parsed: Any = KeyValue.FromString(pair)
+    found = _STEP_COLUMNS.get(parsed.key)
+    if found is None or not parsed.value.HasField(found[1]):
+        return None
+    column = (found[0], getattr(parsed.value, found[1]))
+    if parsed.key in _STEADY:
+        _remember(_KNOWN_PAIRS, pair, column)
+    return column
+
+
+def _pair(pair: bytes) -> tuple[str, Any]:
+    """Key and plain value of any attribute; short ones are known the next time."""
+    known = _PLAIN_PAIRS.get(pair)
+    if known is not None:
+        return known
+    parsed = KeyValue.FromString(pair)
+    found = (parsed.key, any_value(parsed.value))
+    if len(pair) <= _SHORT_BYTES and not isinstance(found[1], list | dict):
+        _remember(_PLAIN_PAIRS, pair, found)
+    return found
+
+
+def _remember(known: dict[bytes, Any], pair: bytes, value: Any) -> None:
+    if len(known) >= _REMEMBERED:
+        known.clear()
+    known[pair] = value
+
+
 def _span_row(run: RunKey, facts: ResourceFacts, scope: Any, span: Any) -> Row:
-    attributes = attributes_of(span.attributes)
-    status = span.status
+    attributes = dict(map(_pair, span.attributes))
+    status = Status.FromString(span.status) if span.status else _NO_STATUS
     return (
         run.run_id,
         span.trace_id.hex(),
@@ -172,8 +222,8 @@ def _span_row(run: RunKey, facts: ResourceFacts, scope: Any, span: Any) -> Row:
         take(attributes, RANK, facts.attributes),
         take(attributes, STEP, {}),
         take(attributes, PHASE, {}),
-        to_json([_event(event) for event in span.events]),
-        to_json([_link(link) for link in span.links]),
+        to_json([_event(Span.Event.FromString(event)) for event in span.events]),
+        to_json([_link(Span.Link.FromString(link)) for link in span.links]),
         facts.resource_id,
         to_json(attributes),
     )

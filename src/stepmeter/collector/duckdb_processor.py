@@ -36,17 +36,12 @@ if TYPE_CHECKING:
 _SEGMENT_BYTES: Final = 32 << 20
 """Requests of this size become segments before their second is over."""
 _WAITING_BYTES: Final = 128 << 20
-"""Beyond this much that no segment holds yet, senders are asked to come again; decoded it takes four times that."""
+"""Beyond this much that no segment holds yet, senders are asked to come again."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Pending:
-    """A request on its way; its bytes are let go of once the journal has them."""
-
-    record: Record | None
-    signal: Signal
-    size_bytes: int
-    message: Any
+    record: Record
     digest: bytes
     receipt: Receipt
     durable: Future[None] = field(default_factory=Future)
@@ -60,7 +55,7 @@ class _Closed:
     path: Path
     size_bytes: int
     seen: Mapping[bytes, Receipt]
-    load: Callable[[], tuple[RunKey, list[tuple[Signal, Any]]]]
+    load: Callable[[], tuple[RunKey, list[Record]]]
 
 
 class DuckdbProcessor:
@@ -151,7 +146,7 @@ class DuckdbProcessor:
         try:
             message = parse(record.signal, record.encoding, record.body)
             receipt = self._check(record.signal, message)
-            pending = _Pending(record, record.signal, len(record.body), message, digest, receipt)
+            pending = _Pending(record, digest, receipt)
             self._enqueue(pending)
             pending.durable.result()
         except BaseException:
@@ -220,7 +215,7 @@ class DuckdbProcessor:
     def _commit(self, batch: list[_Pending]) -> None:
         try:
             with self._lock:
-                self._file.append([pending.record for pending in batch if pending.record])
+                self._file.append([pending.record for pending in batch])
                 self._open.extend(batch)
         except OSError as error:
             self._health.warn("journal_failures", f"can't write the journal: {error}; senders are asked to retry")
@@ -228,7 +223,6 @@ class DuckdbProcessor:
                 pending.durable.set_exception(UnavailableError(f"can't write the journal: {error.strerror}"))
             return
         for pending in batch:
-            pending.record = None
             pending.durable.set_result(None)
         if self._waiting_bytes > _SEGMENT_BYTES:
             self._wake.set()
@@ -270,10 +264,10 @@ class DuckdbProcessor:
             full, requests = self._file, self._open
             self._file, self._open = fresh, []
         full.close()
-        loaded = [(pending.signal, pending.message) for pending in requests]
-        size_bytes = sum(pending.size_bytes for pending in requests)
+        records = [pending.record for pending in requests]
+        size_bytes = sum(len(record.body) for record in records)
         seen = {pending.digest: pending.receipt for pending in requests}
-        self._backlog.append(_Closed(full.number, full.path, size_bytes, seen, lambda: (self._default_run, loaded)))
+        self._backlog.append(_Closed(full.number, full.path, size_bytes, seen, lambda: (self._default_run, records)))
         return True
 
     def _write_backlog(self) -> bool:
@@ -309,7 +303,7 @@ class DuckdbProcessor:
         except (ValueError, KeyError, TypeError) as error:
             problem = error
 
-            def fail() -> tuple[RunKey, list[tuple[Signal, Any]]]:
+            def fail() -> tuple[RunKey, list[Record]]:
                 raise problem
 
             return _Closed(number, path, 0, {}, fail)
@@ -318,9 +312,8 @@ class DuckdbProcessor:
         for digest in unique:
             self._seen.remember(digest, Receipt())
 
-        def load() -> tuple[RunKey, list[tuple[Signal, Any]]]:
-            parsed = [(r.signal, parse(r.signal, r.encoding, r.body)) for r in unique.values()]
-            return run or self._default_run, parsed
+        def load() -> tuple[RunKey, list[Record]]:
+            return run or self._default_run, list(unique.values())
 
         self._health.count("requests_replayed", len(unique))
         return _Closed(number, path, 0, seen, load)

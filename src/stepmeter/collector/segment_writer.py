@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from stepmeter.collector.decode import Row, Rows, RunKey
-from stepmeter.collector.signals import CONTENTS
+from stepmeter.collector.signals import CONTENTS, read
 from stepmeter.store.schema import META, RESOURCES, STEPS, TABLES, Table
 from stepmeter.store.segments import CATALOG_FILE, complete_run, write_segment
 from stepmeter.store.watermark import Watermark
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stepmeter.collector.health import Health
+    from stepmeter.collector.journal import Record
     from stepmeter.collector.open_runs import OpenRuns
-    from stepmeter.collector.otlp import Signal
 
 _FIRST: Final = (META, RESOURCES)
 """Tables that others refer to are written before them."""
@@ -57,13 +57,13 @@ class SegmentWriter:
             self._watermarks[run] = Watermark(path, self._collector)
         return path
 
-    def write(self, number: int, default_run: RunKey, requests: Iterable[tuple[Signal, Any]]) -> int:
+    def write(self, number: int, default_run: RunKey, requests: Iterable[Record]) -> int:
         """Write the segments of one journal file; doing it again changes nothing.
 
         Args:
             number: The file's number.
             default_run: The run of telemetry that names none.
-            requests: Signals with their messages.
+            requests: The requests.
 
         Returns:
             The number of rows written.
@@ -73,8 +73,8 @@ class SegmentWriter:
             UnavailableError: Likewise.
         """
         rows = Rows()
-        for signal, message in requests:
-            CONTENTS[signal].decode(message, default_run, rows)
+        for record in requests:
+            CONTENTS[record.signal].decode(read(record), default_run, rows)
         runs = dict.fromkeys(run for run, _ in rows.tables)
         return sum(self._write_run(number, run, rows) for run in runs)
 

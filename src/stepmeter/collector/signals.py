@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stepmeter.collector import decode_logs, decode_metrics, decode_traces
 from stepmeter.collector.decode import resource_facts
-from stepmeter.collector.otlp import LOGS, METRICS, TRACES
+from stepmeter.collector.otlp import LOGS, METRICS, TRACES, Encoding, parse
+from stepmeter.collector.wire import read_traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from stepmeter.collector.decode import Rows, RunKey
+    from stepmeter.collector.journal import Record
     from stepmeter.collector.otlp import Signal
 
 
@@ -23,12 +25,14 @@ class Content:
     Attributes:
         parts: Name of the field with one part for each resource.
         reject: Counts the items that the store can't hold, with what is wrong with the first.
-        decode: Turns a message into rows.
+        read: Reads a valid request as `decode` wants it.
+        decode: Turns what was read into rows.
         items: Counts the items of a part.
     """
 
     parts: str
     reject: Callable[[Any], tuple[int, str]]
+    read: Callable[[bytes], Any]
     decode: Callable[[Any, RunKey, Rows], None]
     items: Callable[[Any], int]
 
@@ -46,10 +50,33 @@ def _records(part: Any) -> int:
 
 
 CONTENTS: Final = {
-    TRACES: Content("resource_spans", decode_traces.reject_spans, decode_traces.decode_spans, _spans),
-    METRICS: Content("resource_metrics", decode_metrics.reject_points, decode_metrics.decode_points, _points),
-    LOGS: Content("resource_logs", decode_logs.reject_records, decode_logs.decode_records, _records),
+    TRACES: Content("resource_spans", decode_traces.reject_spans, read_traces, decode_traces.decode_spans, _spans),
+    METRICS: Content(
+        "resource_metrics",
+        decode_metrics.reject_points,
+        METRICS.request.FromString,
+        decode_metrics.decode_points,
+        _points,
+    ),
+    LOGS: Content(
+        "resource_logs", decode_logs.reject_records, LOGS.request.FromString, decode_logs.decode_records, _records
+    ),
 }
+
+
+def read(record: Record) -> Any:
+    """Read a request that was parsed before, and so is valid.
+
+    Args:
+        record: The request.
+
+    Returns:
+        What its signal's `decode` takes.
+    """
+    body = record.body
+    if record.encoding is Encoding.JSON:
+        body = parse(record.signal, record.encoding, body).SerializeToString()
+    return CONTENTS[record.signal].read(body)
 
 
 def runs_of(signal: Signal, message: Any, default_run: RunKey) -> set[RunKey]:
