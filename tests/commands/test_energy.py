@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from tests.support.energy_run import EnergyRun, at
@@ -290,3 +291,17 @@ def test_a_training_process_follows_its_device(tmp_path):
     watts = "(max(value) - min(value)) / ((max(time_ns) - min(time_ns)) / 1e9)"
     energy = f"SELECT {watts} FROM metrics WHERE metric = 'hw.energy'"  # noqa: S608 - nothing comes from outside
     assert query(run, energy)[0][0] == pytest.approx(300, rel=0.01)
+
+
+RECORDED = json.loads((Path(__file__).parents[1] / "energy" / "golden" / "genai_spans.json").read_text())
+
+
+@pytest.mark.parametrize("span", RECORDED, ids=[span["package"] for span in RECORDED])
+def test_spans_that_instrumentations_really_send_are_calls(energy, span):
+    """One chat completion of 30 and 7 tokens, as each package recorded it, is a call with its tokens and model."""
+    run = serving()
+    run.span(0, 2, "call", name=span["name"], **span["attributes"])
+    (step,) = energy(run, "--genai")["trajectory"]["steps"]
+
+    assert (step["kind"], step["model"], step["energy_mj"]) == ("llm_call", "tiny", 200_000)
+    assert (step["usage_input_tokens"], step["usage_output_tokens"]) == (30, 7)

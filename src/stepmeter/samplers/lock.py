@@ -46,5 +46,6 @@ class DeviceLock:
     def release(self) -> None:
         """Give the lock back; harmless when it is not ours. The file stays, since others may wait on it."""
         if self._descriptor is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # closing would not do while a forked child has it open too
             os.close(self._descriptor)
             self._descriptor = None
