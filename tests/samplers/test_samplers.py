@@ -91,7 +91,13 @@ def test_process_is_read_in_base_units():
 
 def test_host_is_read_as_shares_and_bytes():
     """The host's CPU is a share of all cores, and its memory use lies within its memory."""
-    cpu, cores, used, limit = HostSampler().read(0)
+    sampler = HostSampler()
+    assert [reading.metric for reading in sampler.read(0)] == [
+        "system.cpu.logical.count",
+        "system.memory.usage",
+        "system.memory.limit",
+    ]
+    cpu, cores, used, limit = sampler.read(1)
 
     assert 0 <= cpu.value <= 1
     assert os.cpu_count() == cores.value

@@ -39,7 +39,7 @@ class HostSampler:
         import psutil
 
         self._psutil = psutil
-        psutil.cpu_percent()  # the first call has no interval to look back on
+        self._began = False
 
     def read(self, at_ns: int) -> list[Reading]:
         """Read once.
@@ -48,11 +48,14 @@ class HostSampler:
             at_ns: Now, monotonic.
 
         Returns:
-            CPU utilization since the last call as a share of all cores, their number, memory used and limit in bytes.
+            CPU utilization since the last call as a share of all cores (absent at the first, which has none to look
+            back on), their number, memory used and limit in bytes.
         """
         memory = self._psutil.virtual_memory()
+        busy_share = self._psutil.cpu_percent() / 100
+        began, self._began = self._began, True
         return [
-            Reading(metrics.SYSTEM_CPU_UTILIZATION.name, self._psutil.cpu_percent() / 100, at_ns),
+            *([Reading(metrics.SYSTEM_CPU_UTILIZATION.name, busy_share, at_ns)] if began else []),
             Reading(metrics.SYSTEM_CPU_LOGICAL_COUNT.name, self._psutil.cpu_count() or 1, at_ns),
             Reading(metrics.SYSTEM_MEMORY_USAGE.name, memory.total - memory.available, at_ns),
             Reading(metrics.SYSTEM_MEMORY_LIMIT.name, memory.total, at_ns),
