@@ -14,7 +14,6 @@ SUMMARY = "print the telemetry vocabulary, or check it against the golden schema
 EXAMPLE = "stepmeter schema --format markdown"
 
 _GOLDEN = Path("src/stepmeter/conventions/golden.json")
-_PAGE = Path("docs/reference/telemetry.md")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,9 +64,22 @@ def _check() -> None:
     _refuse_unversioned(before)
     if before != now:
         raise CheckFailedError("the vocabulary and its golden file differ; `make golden` rewrites the file")
-    if _PAGE.exists() and _PAGE.read_text(encoding="utf-8") != registry.reference_page():
-        raise CheckFailedError(f"{_PAGE} is not what the vocabulary says; `make docs` rewrites it")
-    print("the vocabulary is the golden one", file=sys.stderr)
+    for path, page in _pages().items():
+        if path.exists() and path.read_text(encoding="utf-8") != page:
+            raise CheckFailedError(f"{path} is not what the code says; `make docs` rewrites it")
+    print("the vocabulary is the golden one, and the reference pages are current", file=sys.stderr)
+
+
+def _pages() -> dict[Path, str]:
+    """The generated pages: what goes on the wire, what stands in the store, what the verdict can say."""
+    from stepmeter.report import reference as verdict
+    from stepmeter.store import reference as store
+
+    return {
+        Path("docs/reference/telemetry.md"): registry.reference_page(),
+        Path("docs/reference/sql.md"): store.reference_page(),
+        **verdict.pages(),
+    }
 
 
 def _update() -> None:
@@ -76,8 +88,9 @@ def _update() -> None:
     if _GOLDEN.exists():
         _refuse_unversioned(json.loads(_GOLDEN.read_text(encoding="utf-8")))
     _GOLDEN.write_text(_text(), encoding="utf-8")
-    _PAGE.parent.mkdir(parents=True, exist_ok=True)
-    _PAGE.write_text(registry.reference_page(), encoding="utf-8")
+    for path, page in _pages().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
 
 
 def _refuse_unversioned(before: dict[str, object]) -> None:
