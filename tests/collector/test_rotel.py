@@ -17,8 +17,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from tests.support.backends import grpc_backend, http_backend
-from tests.support.otlp import collector_process, metrics, post, run_resource, step_span, traces, wait_until
+from tests.support.otlp import collector_process, logs, metrics, post, run_resource, span, step_span, traces, wait_until
 
+from stepmeter.collector import rotel as inside
 from stepmeter.store.reader import find_run, open_run
 
 rotel = pytest.importorskip("rotel", reason="Rotel has wheels for some versions of Python only")
@@ -36,7 +37,7 @@ def free_ports(number):
 
 
 @contextmanager
-def agent(endpoint, protocol, *arguments):
+def agent(endpoint, protocol, *arguments, **environ):
     """Rotel with the settings of collector-config/rotel.env, on free ports, sending to an endpoint."""
     settings = dict(line.split("=", 1) for line in ENV_FILE.read_text().splitlines() if not line.startswith("#"))
     grpc_port, http_port = free_ports(2)
@@ -50,7 +51,7 @@ def agent(endpoint, protocol, *arguments):
     }
     process = subprocess.Popen(
         [AGENT, "start", *arguments],
-        env={**os.environ, **settings},
+        env={**os.environ, **settings, **environ},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -132,3 +133,43 @@ def _spans(bodies, protocol):
             for scope in part.scope_spans:
                 found.extend(scope.spans)
     return found
+
+
+def test_our_processor_inside_rotel(tmp_path):
+    """Rotel with our file as its processor keeps traces, metrics and logs in our store, and sends them on as ever."""
+    file = inside.__file__
+    processors = [
+        *("--otlp-with-trace-processor", file),
+        *("--otlp-with-metrics-processor", file),
+        *("--otlp-with-logs-processor", file),
+    ]
+    environ = {
+        "STEPMETER_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join([sysconfig.get_path("purelib"), str(Path(file).parents[2])]),
+    }
+    steps = traces(step_span(1), span("x", number=9, attributes={"a": 1.5, "b": True, "c": "t"}))
+    steps.resource_spans[0].scope_spans[0].spans[1].attributes.add(key="l").value.array_value.values.add(int_value=7)
+    numbers, found = metrics()
+    found.add(name="g").gauge.data_points.add(time_unix_nano=1, as_double=0.5)
+    counter = found.add(name="c").sum
+    counter.aggregation_temporality = 2
+    counter.data_points.add(time_unix_nano=1, as_int=5)
+    found.add(name="h").histogram.data_points.add(time_unix_nano=1, count=3, sum=1.5, bucket_counts=[1, 2])
+    with http_backend() as backend, agent(f"http://{backend.address}", "http", *processors, **environ) as (_, http):
+        for path, request in (("traces", steps), ("metrics", numbers), ("logs", logs("hello", severity_number=9))):
+            assert post(http, request.SerializeToString(), path=f"/v1/{path}").status == 200
+        wait_until((tmp_path / "run-1" / "run.duckdb").exists)
+        wait_until(lambda: stored(tmp_path, "SELECT count(*) FROM logs") == [(1,)])
+        wait_until(lambda: stored(tmp_path, "SELECT count(*) FROM spans") == [(2,)])
+        wait_until(lambda: stored(tmp_path, "SELECT count(*) FROM histograms") == [(1,)])
+        wait_until(lambda: len(backend.bodies) == 3)
+    assert stored(tmp_path, "SELECT step, traced_cpu_ns, warmup FROM steps") == [(1, 8_000_000, True)]
+    assert stored(tmp_path, "SELECT attributes FROM spans WHERE name = 'x'") == [
+        ('{"a":1.5,"b":true,"c":"t","l":[7]}',)
+    ]
+    assert stored(tmp_path, "SELECT metric, value, temporality FROM metrics ORDER BY metric") == [
+        ("c", 5.0, "cumulative"),
+        ("g", 0.5, None),
+    ]
+    assert stored(tmp_path, "SELECT count, sum, bucket_counts FROM histograms") == [(3, 1.5, [1, 2])]
+    assert stored(tmp_path, "SELECT body, severity_number FROM logs") == [("hello", 9)]
