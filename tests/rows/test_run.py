@@ -60,17 +60,20 @@ def test_rows_spans_and_metrics_without_a_collector_are_lines(tmp_path):
 
 def test_no_thread_is_left_after_finish():
     """`finish` ends all threads that `init` began."""
-    before = threading.active_count()
     stepmeter.init(name="r")
     with stepmeter.span("a"):
         pass
     stepmeter.finish()
     deadline = time.monotonic() + 5
-    while threading.active_count() > before and time.monotonic() < deadline:
+    while (left := our_threads()) and time.monotonic() < deadline:
         time.sleep(0.01)
 
-    assert threading.active_count() == before
+    assert left == []
     assert stepmeter.get_run() is None
+
+
+def our_threads():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("stepmeter")]
 
 
 def test_history_gives_the_newest_rows_first_to_last():
@@ -257,3 +260,14 @@ def test_a_forked_child_has_no_run_and_may_open_its_own(tmp_path):
 
     assert os.waitstatus_to_exitcode(status) == 0
     assert stepmeter.history()[0]["a"] == 1
+
+
+def test_a_flush_waits_for_all_that_was_recorded_before_it(tmp_path):
+    """5,000 spans recorded while the drain is at work are all written when `flush` returns."""
+    run = stepmeter.init(name="r")
+    for number in range(5000):
+        with stepmeter.span("work"):
+            pass
+        if number % 1000 == 999:
+            assert run.history.flush()
+            assert len(user_spans(lines(tmp_path / "r"))) == number + 1

@@ -34,7 +34,9 @@ from stepmeter.capture.value import number
 Value = float | bool | None
 Evaluate = Callable[[Memory], Value]
 Condition = Callable[[Memory], bool | None]
-Look = Callable[[Memory], Points | None]
+Look = Callable[[Memory], Sequence[Any] | None]
+"""Points, or their values; None where unknown."""
+
 Lookup = Callable[[str], Value]
 
 _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -97,7 +99,7 @@ def _value(node: Node) -> Evaluate:
         return lambda memory: _latest(memory.points(node.name))
     if isinstance(node, Windowed):
         look = _look(node, 1)
-        return lambda memory: _latest(look(memory) or ())
+        return lambda memory: found[-1] if (found := look(memory)) else None
     if isinstance(node, Call):
         return _call(node)
     if isinstance(node, Not):
@@ -167,15 +169,15 @@ def _call(node: Call) -> Evaluate:
 
 def _over_points(function: Function, arguments: Sequence[Node]) -> Evaluate:
     whole = {"rolling": None, "pair": 2}.get(function.kind)
-    look = _look(arguments[0], whole, whatever=function.name == "count")
+    look = _look(arguments[0], whole, whatever=function.name == "count", steps=function.steps)
     more = [_value(each) for each in arguments[1:]]
     least, apply = function.least, function.apply
 
     def applied(memory: Memory) -> Value:
-        points = look(memory)
-        if points is None or len(points) < least:
+        found = look(memory)
+        if found is None or len(found) < least:
             return None
-        return _applied(apply, (points, *(value(memory) for value in more)))
+        return _applied(apply, (found, *(value(memory) for value in more)))
 
     return applied
 
@@ -192,13 +194,15 @@ def _applied(apply: Callable[..., Any], arguments: Sequence[Any]) -> Value:
     return result if isinstance(result, int | float) and math.isfinite(result) else None
 
 
-def _look(node: Node, default: int | None, *, whatever: bool = False) -> Look:
-    """The points of a window; None while it is not full or one of them is no number, unless `whatever`."""
+def _look(node: Node, default: int | None, *, whatever: bool = False, steps: bool = False) -> Look:
+    """What is in a window, as points or as values; None while it is not full or holds no number, unless `whatever`."""
     value, size = (node.value, node.size) if isinstance(node, Windowed) else (node, default)
+    if isinstance(value, Metric) and not steps and not isinstance(size, Duration):
+        return _newest_values(value.name, size, whatever=whatever)
     source = _source(value)
     names = metrics_of(value)
 
-    def look(memory: Memory) -> Points | None:
+    def look(memory: Memory) -> Sequence[Any] | None:
         points = source(memory, size if isinstance(size, int) else None)
         if isinstance(size, Duration):
             since_s = memory.now_s - size.seconds
@@ -207,9 +211,24 @@ def _look(node: Node, default: int | None, *, whatever: bool = False) -> Look:
         else:
             found = points if size is None else points[-size:]
             full = size is None or len(found) == size
+        values = [point[2] for point in found]
+        if not whatever and not (full and math.isfinite(sum(values))):
+            return None
+        return found if steps else values
+
+    return look
+
+
+def _newest_values(name: str, size: int | None, *, whatever: bool) -> Look:
+    """The same for so many values of a metric, which is what most rules look at."""
+
+    def look(memory: Memory) -> Sequence[float] | None:
+        values = memory.values(name)
+        found = values if size is None else values[-size:]
         if whatever:
             return found
-        return found if full and all(math.isfinite(point[2]) for point in found) else None
+        # one sum instead of a look at each: NaN and infinities stay in it
+        return found if (size is None or len(found) == size) and math.isfinite(sum(found)) else None
 
     return look
 
@@ -240,7 +259,7 @@ def _pointwise(node: Node) -> Callable[[Mapping[str, Any]], Value]:
     value = _value(node)
 
     def at_row(values: Mapping[str, Any]) -> Value:
-        memory.values = values
+        memory.row = values
         return value(memory)
 
     return at_row
@@ -251,10 +270,10 @@ class _RowMemory(Memory):
 
     def __init__(self) -> None:
         super().__init__(1, 0.0)
-        self.values: Mapping[str, Any] = {}
+        self.row: Mapping[str, Any] = {}
 
     def points(self, name: str) -> Points:
-        return ((0, 0.0, self.values[name]),)
+        return ((0, 0.0, self.row[name]),)
 
 
 def _latest(points: Points) -> Value:

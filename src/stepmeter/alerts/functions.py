@@ -6,6 +6,7 @@ None stands for unknown throughout: too few points, no number, a division by zer
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +18,7 @@ Point = tuple[int, float, float]
 """(step, Unix time in s, value)."""
 
 Points = Sequence[Point]
+Values = Sequence[float]
 Kind = Literal["window", "rolling", "pair", "latest", "clock", "scalar"]
 
 
@@ -29,10 +31,11 @@ class Function:
         kind: `window` needs a window; `rolling` takes one or the whole memory, or several numbers; `pair` takes one or
             the last two points; `latest` looks at a metric itself; `clock` at time and steps; `scalar` at numbers.
         brief: What it gives.
-        apply: Its formula: of points and further numbers, or of numbers.
+        apply: Its formula: of values (or points) and further numbers, or of numbers.
         least: Fewest points that it needs.
         extra: Most further arguments.
         needed: Fewest further arguments.
+        steps: Whether its formula is of points, with their steps, and not of values.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Function:
     least: int = 1
     extra: int = 0
     needed: int = 0
+    steps: bool = False
 
     def problem(self, arguments: Sequence[Node]) -> str:
         """What is wrong with arguments.
@@ -93,37 +97,33 @@ def _constants(name: str, more: Sequence[Node]) -> str:
     return ""
 
 
-def _values(points: Points) -> list[float]:
-    return [point[2] for point in points]
-
-
-def mean(points: Points) -> float:
+def mean(values: Values) -> float:
     """Arithmetic mean."""
-    return math.fsum(point[2] for point in points) / len(points)
+    return math.fsum(values) / len(values)
 
 
-def variance(points: Points) -> float:
+def variance(values: Values) -> float:
     """Population variance: the mean square of the deviations."""
-    middle = mean(points)
-    return math.fsum((point[2] - middle) ** 2 for point in points) / len(points)
+    middle = mean(values)
+    return math.fsum([(value - middle) ** 2 for value in values]) / len(values)
 
 
-def median(points: Points) -> float:
+def median(values: Values) -> float:
     """Middle value; of an even number the mean of the two in the middle."""
-    return quantile(points, 0.5)
+    return quantile(values, 0.5)
 
 
-def quantile(points: Points, share: float) -> float:
+def quantile(values: Values, share: float) -> float:
     """Value below which a share lies, linear between the two nearest.
 
     Source:
         Hyndman and Fan 1996, definition 7.
     """
-    values = sorted(_values(points))
-    place = share * (len(values) - 1)
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
     low = math.floor(place)
-    high = min(low + 1, len(values) - 1)
-    return values[low] + (values[high] - values[low]) * (place - low)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 def rate(points: Points) -> float | None:
@@ -132,53 +132,51 @@ def rate(points: Points) -> float | None:
     return (points[-1][2] - points[0][2]) / steps if steps else None
 
 
-def pct_change(points: Points) -> float | None:
-    """Change from the first point to the last as a share of the first."""
-    first = points[0][2]
-    return (points[-1][2] - first) / abs(first) if first else None
+def pct_change(values: Values) -> float | None:
+    """Change from the first value to the last as a share of the first."""
+    return (values[-1] - values[0]) / abs(values[0]) if values[0] else None
 
 
 def slope(points: Points) -> float | None:
     """Slope of the least-squares line over steps."""
-    middle_step = math.fsum(point[0] for point in points) / len(points)
-    middle = mean(points)
-    spread = math.fsum((point[0] - middle_step) ** 2 for point in points)
-    together = math.fsum((point[0] - middle_step) * (point[2] - middle) for point in points)
+    middle_step = math.fsum([point[0] for point in points]) / len(points)
+    middle = math.fsum([point[2] for point in points]) / len(points)
+    spread = math.fsum([(point[0] - middle_step) ** 2 for point in points])
+    together = math.fsum([(point[0] - middle_step) * (point[2] - middle) for point in points])
     return together / spread if spread else None
 
 
-def zscore(points: Points) -> float | None:
-    """Distance of the last point from the mean of those before it, in their standard deviations.
+def zscore(values: Values) -> float | None:
+    """Distance of the last value from the mean of those before it, in their standard deviations.
 
-    The last point is left out of its reference; with it in, no score could exceed the root of n - 1.
+    The last value is left out of its reference; with it in, no score could exceed the root of n - 1.
     """
-    before = points[:-1]
+    before = values[:-1]
     deviation = math.sqrt(variance(before))
-    return (points[-1][2] - mean(before)) / deviation if deviation else None
+    return (values[-1] - mean(before)) / deviation if deviation else None
 
 
-def ema(points: Points, alpha: float = 0.3) -> float:
-    """Exponential moving average, from the oldest point on."""
-    value = points[0][2]
-    for point in points[1:]:
-        value = alpha * point[2] + (1 - alpha) * value
-    return value
+def ema(values: Values, alpha: float = 0.3) -> float:
+    """Exponential moving average, from the oldest value on."""
+    average = values[0]
+    for value in values[1:]:
+        average = alpha * value + (1 - alpha) * average
+    return average
 
 
-def stalled(points: Points, epsilon: float = 0.0) -> bool:
+def stalled(values: Values, epsilon: float = 0.0) -> bool:
     """Whether the values stay within `epsilon` of one another."""
-    values = _values(points)
     return max(values) - min(values) <= epsilon
 
 
-def increasing(points: Points) -> bool:
+def increasing(values: Values) -> bool:
     """Whether each value is above the one before."""
-    return all(before[2] < after[2] for before, after in pairwise(points))
+    return all(before < after for before, after in pairwise(values))
 
 
-def decreasing(points: Points) -> bool:
+def decreasing(values: Values) -> bool:
     """Whether each value is below the one before."""
-    return all(before[2] > after[2] for before, after in pairwise(points))
+    return all(before > after for before, after in pairwise(values))
 
 
 def _log(value: float, base: float = math.e) -> float:
@@ -187,20 +185,20 @@ def _log(value: float, base: float = math.e) -> float:
 
 _ALL: Final = (
     Function("mean", "window", "arithmetic mean", mean),
-    Function("sum", "window", "sum", lambda points: math.fsum(_values(points))),
+    Function("sum", "window", "sum", math.fsum),
     Function("median", "window", "middle value", median),
-    Function("std", "window", "population standard deviation", lambda points: math.sqrt(variance(points)), 2),
+    Function("std", "window", "population standard deviation", lambda values: math.sqrt(variance(values)), 2),
     Function("var", "window", "population variance", variance, 2),
     Function("quantile", "window", "value below which a share lies", quantile, extra=1, needed=1),
-    Function("first", "window", "oldest value", lambda points: points[0][2]),
-    Function("last", "rolling", "newest value", lambda points: points[-1][2]),
+    Function("first", "window", "oldest value", operator.itemgetter(0)),
+    Function("last", "rolling", "newest value", operator.itemgetter(-1)),
     Function("count", "window", "number of points", len, 0),
-    Function("min", "rolling", "least value, or least of several numbers", lambda points: min(_values(points))),
-    Function("max", "rolling", "greatest value, or greatest of several numbers", lambda points: max(_values(points))),
-    Function("diff", "pair", "last less first", lambda points: points[-1][2] - points[0][2], 2),
-    Function("rate", "pair", "change per step", rate, 2),
+    Function("min", "rolling", "least value, or least of several numbers", min),
+    Function("max", "rolling", "greatest value, or greatest of several numbers", max),
+    Function("diff", "pair", "last less first", lambda values: values[-1] - values[0], 2),
+    Function("rate", "pair", "change per step", rate, 2, steps=True),
     Function("pct_change", "pair", "change as a share of the first", pct_change, 2),
-    Function("slope", "window", "slope over steps", slope, 2),
+    Function("slope", "window", "slope over steps", slope, 2, steps=True),
     Function("zscore", "window", "distance of the last from those before, in their deviations", zscore, 3),
     Function("ema", "window", "exponential moving average; second argument 0.3", ema, extra=1),
     Function("stalled", "window", "whether values stay within a distance; second argument 0", stalled, 2, extra=1),

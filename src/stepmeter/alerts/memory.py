@@ -27,6 +27,7 @@ class Memory:
     def __init__(self, capacity: int, start_s: float) -> None:
         self._capacity = capacity
         self._points: dict[str, list[Point]] = {}
+        self._values: dict[str, list[float]] = {}
         self._names: set[str] = set()
         self._rows: list[tuple[int, float, Mapping[str, Any]]] = []
         self._began: dict[str, float] = {}
@@ -49,9 +50,11 @@ class Memory:
             if value is not None:
                 points = self._points.get(name)
                 if points is None:
-                    points = self._points[name] = []
+                    points, self._values[name] = [], []
+                    self._points[name] = points
                     self._began[name] = at_s
                 self._keep(points, (row.step, at_s, float(value)))
+                self._keep(self._values[name], float(value))
 
     def points(self, name: str) -> Sequence[Point]:
         """The points of a metric.
@@ -63,6 +66,10 @@ class Memory:
             Oldest first; empty when it was never logged as a number.
         """
         return self._points.get(name) or self._points.get(name.replace(".", "/")) or ()
+
+    def values(self, name: str) -> Sequence[float]:
+        """The values of the same points, since most formulas need no more."""
+        return self._values.get(name) or self._values.get(name.replace(".", "/")) or ()
 
     def began_s(self, name: str) -> float:
         """When a metric was first logged; the moment of evaluation when it never was."""

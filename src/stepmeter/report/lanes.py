@@ -38,7 +38,8 @@ class Lanes:
         Returns:
             Number of the lane, from 0.
         """
-        self._expire(start_ns)
+        if self._ends and self._ends[0][0] <= start_ns:
+            self._expire(start_ns)
         lane = self._beside_parent(parent_id, start_ns, end_ns)
         if lane is None:
             if self._free:

@@ -111,10 +111,10 @@ def _write(file: IO[str], snapshot: Snapshot, selection: Selection, merged: dict
     file.write(',"traceEvents":[\n{"ph":"M","name":"stepmeter","pid":0,"tid":0,"args":{}}')
     if first_ns is not None and last_ns is not None:
         for rows in snapshot.stream(spans, parameters):
-            file.write("".join([f",\n{event}" for row in rows for event in events.span(*row)]))
+            file.write("".join([f",\n{events.span(*row)}" for row in rows]))
         for name, write in (("device", events.device), ("counters", events.counter), ("alerts", events.alert)):
             for rows in snapshot.stream(query(f"trace_{name}"), [parameters[1], first_ns, last_ns]):
-                file.write("".join([f",\n{event}" for row in rows for event in write(*row)]))
+                file.write("".join([f",\n{write(*row)}" for row in rows]))
     if merged is not None:
         for event in _moved(merged, first_ns or 0):
             file.write(f",\n{json.dumps(event)}")
@@ -150,49 +150,45 @@ class _Events:
         step: int | None,
         is_error: bool,
         attributes: str | None,
-    ) -> Iterator[str]:
+    ) -> str:
         """One span of `trace_spans`."""
         self.count += 1
         tracks = self._tracks
         process = tracks.process(rank, stream)
         track = tracks.track(process, track_name, 0 if track_name == STEPS_TRACK else thread_id)
         thread = tracks.thread(track, track.lanes.place(span_id, parent_id, start_ns, end_ns))
-        yield from tracks.news()
         arguments = attributes[1:-1] if attributes else ""
         if step is not None:
             arguments += f'{"," if arguments else ""}"step":{step}'
         colour = ',"cname":"terrible"' if is_error else ""
-        yield (
+        return tracks.after_news(
             f'{{"ph":"X","name":{self._quote(name)},"cat":{self._quote(stream)},"pid":{process},"tid":{thread},'
             f'"ts":{self._us(start_ns)},"dur":{(end_ns - start_ns) / _NS_PER_US}{colour},"args":{{{arguments}}}}}'
         )
 
-    def device(self, rank: int, step: int, start_ns: int, end_ns: int) -> Iterator[str]:
+    def device(self, rank: int, step: int, start_ns: int, end_ns: int) -> str:
         """One step of `trace_device`."""
         tracks = self._tracks
         process = tracks.process(rank, "default")
         track = tracks.track(process, DEVICE_TRACK)
         thread = tracks.thread(track, track.lanes.place(f"{step}", None, start_ns, end_ns))
-        yield from tracks.news()
-        yield (
+        return tracks.after_news(
             f'{{"ph":"X","name":"step {step}","cat":"device","pid":{process},"tid":{thread},'
             f'"ts":{self._us(start_ns)},"dur":{(end_ns - start_ns) / _NS_PER_US},"args":{{"step":{step}}}}}'
         )
 
-    def counter(self, rank: int, hw_id: str | None, counter: str, time_ns: int, value: float) -> Iterator[str]:
+    def counter(self, rank: int, hw_id: str | None, counter: str, time_ns: int, value: float) -> str:
         """One point of `trace_counters`."""
         tracks = self._tracks
         process = tracks.process(rank, "default") if hw_id is None else tracks.device(hw_id)
-        yield from tracks.news()
-        yield (
+        return tracks.after_news(
             f'{{"ph":"C","name":{self._quote(counter)},"pid":{process},"tid":0,"ts":{self._us(time_ns)},'
             f'"args":{{"value":{value}}}}}'
         )
 
-    def alert(self, rank: int, time_ns: int, level: str, message: str | None, step: int | None) -> Iterator[str]:
+    def alert(self, rank: int, time_ns: int, level: str, message: str | None, step: int | None) -> str:
         """One alert of `trace_alerts`."""
         process = self._tracks.process(rank, "default")
-        yield from self._tracks.news()
         event = {
             "ph": "i",
             "s": "p",
@@ -203,7 +199,7 @@ class _Events:
             "ts": self._us(time_ns),
             "args": {"step": step},
         }
-        yield json.dumps(event)
+        return self._tracks.after_news(json.dumps(event))
 
     def _us(self, at_ns: int) -> float:
         return (at_ns - self._origin_ns) / _NS_PER_US

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +54,9 @@ class Tracks:
         Returns:
             Its number.
         """
+        known = self._processes.get((rank, stream))
+        if known is not None:
+            return known
         label = f"rank {rank}" if stream == "default" else f"rank {rank} · {stream}"
         return self._process((rank, stream), label, rank * 10 + (stream != "default"))
 
@@ -106,14 +108,19 @@ class Tracks:
             self._tell("thread_sort_index", track.process, self._threads, sort_index=order)
         return threads[lane]
 
-    def news(self) -> Iterator[str]:
-        """What the viewer has not been told yet.
+    def after_news(self, event: str) -> str:
+        """Put what the viewer has not been told yet before an event.
 
-        Yields:
-            Events as JSON.
+        Args:
+            event: An event as JSON.
+
+        Returns:
+            Events as JSON with commas between them.
         """
+        if not self._new:
+            return event
         new, self._new = self._new, []
-        yield from new
+        return ",\n".join([*new, event])
 
     def _process(self, key: tuple[object, ...], label: str, order: int) -> int:
         number = self._processes.get(key)

@@ -358,6 +358,8 @@ def _connect(path: Path, *, sealed: bool, spill: Spill | None) -> duckdb.DuckDBP
     if spill is not None:
         config |= {"temp_directory": str(spill.directory), "memory_limit": f"{spill.memory_bytes // 1024} KiB"}
     connection = duckdb.connect(config=config)
+    # its bar, after two seconds, would go to stdout, among what a command prints there
+    connection.execute("SET enable_progress_bar = false")
     plain = f"{path.absolute()}/"
     if sealed:
         connection.execute(f"ATTACH {literal(plain + CATALOG_FILE)} AS run (READ_ONLY); USE run")

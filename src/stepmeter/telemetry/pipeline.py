@@ -167,14 +167,15 @@ class Pipeline:
         return float("inf") if interval_s is None else min(_EXPORT_INTERVAL_S, interval_s)
 
     def _answer_flushes(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
-        if not self._flushes:
+        waiting = [self._flushes.popleft() for _ in range(len(self._flushes))]
+        if not waiting:
             return
+        self._drain(origin, outlet)  # what was recorded before they asked, and after the last drain began
         self._export(origin, outlet)
         row_senders = [] if self._user is None else self._user.senders
-        while self._flushes:
-            asked = self._flushes.popleft()
-            waited = [sender.wait_idle(asked.deadline_s) for sender in (*outlet.senders, *row_senders)]
-            asked.delivered = all(waited)
+        for asked in waiting:
+            taken = [sender.wait_idle(asked.deadline_s) for sender in (*outlet.senders, *row_senders)]
+            asked.delivered = all(taken)
             asked.done.set()
 
     def _set_up(self) -> tuple[emit.Origin, SpanOutlet]:
