@@ -6,6 +6,7 @@ and the gaps between them add up to the counter to the millijoule, whatever shar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,19 +74,21 @@ def union(start_ns: Ints, end_ns: Ints) -> Windows:
     return Windows(start_ns[begins], reach_ns[ends])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: cached properties need a dictionary
 class Sharing:
     """Energy of a device up to any moment.
 
     Attributes:
         counter: Its ticks.
         loads: When it did what; kinds of work do not overlap.
+        at_ticks_ns: Time of each kind of work before each tick; shape (kinds, ticks).
         power_mw: Power of each kind of work and, last, of the rest; shape (kinds + 1, intervals between ticks).
         is_fitted: Whether those came from a fit, for each interval.
     """
 
     counter: CounterTimeline
     loads: tuple[Windows, ...]
+    at_ticks_ns: Ints
     power_mw: Floats
     is_fitted: Bools
 
@@ -100,18 +103,27 @@ class Sharing:
         """
         counter = self.counter
         interval = counter.interval_of(at_ns)
-        from_ns, to_ns = counter.tick_ns[interval], counter.tick_ns[interval + 1]
-        part = self._weight(interval, _times(self.loads, from_ns, at_ns))
-        whole = self._weight(interval, _times(self.loads, from_ns, to_ns))
-        even = (at_ns - from_ns) / np.maximum(to_ns - from_ns, 1)
+        since_ns = at_ns - counter.tick_ns[interval]
+        part = self._weight(interval, [load.time_before(at_ns) for load in self.loads], since_ns)
+        whole = self._whole_weights[interval]
+        even = since_ns / np.maximum(counter.length_ns[interval], 1)
         share = np.divide(part, whole, out=even, where=whole > 0)
         within_mj = np.rint(counter.rise_mj[interval] * np.clip(share, 0.0, 1.0)).astype(np.int64)
         until_mj: Ints = counter.grown_mj[interval] + within_mj
         return until_mj
 
-    def _weight(self, interval: Ints, times_ns: Floats) -> Floats:
-        weight: Floats = np.einsum("ki,ki->i", self.power_mw[:, interval], times_ns)
-        return weight
+    @functools.cached_property
+    def _whole_weights(self) -> Floats:
+        interval = np.arange(len(self.counter.length_ns))
+        return self._weight(interval, list(self.at_ticks_ns[:, 1:]), self.counter.length_ns)
+
+    def _weight(self, interval: Ints, busy_ns: Sequence[Ints], since_ns: Ints) -> Floats:
+        """Powers times times since the interval's first tick, given each kind's time since the beginning."""
+        weight: Floats = self.power_mw[-1, interval] * since_ns
+        for kind, until_ns in enumerate(busy_ns):
+            more_mw = self.power_mw[kind, interval] - self.power_mw[-1, interval]
+            weight = weight + more_mw * (until_ns - self.at_ticks_ns[kind, interval])
+        return np.maximum(weight, 0.0, out=weight)
 
 
 def share_out(counter: CounterTimeline, loads: Sequence[Windows], most_mw: float) -> Sharing:
@@ -125,7 +137,11 @@ def share_out(counter: CounterTimeline, loads: Sequence[Windows], most_mw: float
     Returns:
         How its energy is shared out.
     """
-    times_ns = _times(loads, counter.tick_ns[:-1], counter.tick_ns[1:])
+    at_ticks_ns = np.array([load.time_before(counter.tick_ns) for load in loads], dtype=np.int64)
+    at_ticks_ns = at_ticks_ns.reshape(len(loads), len(counter.tick_ns))
+    busy_ns = np.diff(at_ticks_ns, axis=1)
+    rest_ns = np.maximum(counter.length_ns - busy_ns.sum(axis=0), 0)
+    times_ns = np.concatenate([busy_ns, rest_ns[np.newaxis]]).astype(np.float64)
     power_mw = np.ones_like(times_ns)
     is_fitted = np.zeros(times_ns.shape[1], dtype=bool)
     known = ~counter.is_reset
@@ -136,7 +152,7 @@ def share_out(counter: CounterTimeline, loads: Sequence[Windows], most_mw: float
         if found is not None:
             power_mw[:, block] = found[:, np.newaxis]
             is_fitted[block] = True
-    return Sharing(counter, tuple(loads), power_mw, is_fitted)
+    return Sharing(counter, tuple(loads), at_ticks_ns, power_mw, is_fitted)
 
 
 def condition(times_ns: Floats) -> float:
@@ -154,13 +170,6 @@ def condition(times_ns: Floats) -> float:
     return float(np.linalg.cond((times_ns / lengths[:, np.newaxis]).T))
 
 
-def _times(loads: Sequence[Windows], from_ns: Ints, to_ns: Ints) -> Floats:
-    """Time of each kind of work and, last, of the rest; shape (kinds + 1, moments)."""
-    times = [load.time_before(to_ns) - load.time_before(from_ns) for load in loads]
-    rest = np.maximum(to_ns - from_ns - sum(times), 0)
-    return np.array([*times, rest], dtype=float)
-
-
 def _fit(times_ns: Floats, energy: Floats, most_mw: float) -> Floats | None:
     """Powers of each kind and the rest, else of all kinds alike and the rest; None where an even share does as well."""
     length_ns = times_ns.sum(axis=0)
@@ -168,7 +177,7 @@ def _fit(times_ns: Floats, energy: Floats, most_mw: float) -> Floats | None:
         return None
     even = energy - length_ns * (energy.sum() / length_ns.sum())
     alike = np.stack([length_ns - times_ns[-1], times_ns[-1]])
-    for candidate in (times_ns, alike):
+    for candidate in (times_ns,) if len(times_ns) == len(alike) else (times_ns, alike):
         if condition(candidate) > WORST_CONDITION:
             continue
         powers = np.minimum(_least_squares(candidate, energy), most_mw)
