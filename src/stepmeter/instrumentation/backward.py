@@ -46,7 +46,7 @@ def _timed(boundaries: Boundaries, original: Any) -> Any:
         end_ns = monotonic_ns()
         boundaries.in_backward = False
         pending = None if timer is None or mark is None else timer.pair(mark)
-        log.append((BACKWARD_INDEX, (BACKWARD_INDEX, start_ns, end_ns, pending), None, None))
+        log.append((BACKWARD_INDEX, start_ns, end_ns, pending))
         return result
 
     return backward

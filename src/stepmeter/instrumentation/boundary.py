@@ -25,8 +25,6 @@ _USUAL: Final = (
     [Undecided.INPUT_WAIT, Undecided.COPY, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER],
 )
 
-_NOTHING: Final = (FAILURE, 0, 0, None)
-
 _REGION_LIMIT: Final = 100_000
 """Regions of one step; a program that calls a root in training mode and never updates would fill memory otherwise."""
 
@@ -56,23 +54,27 @@ class Boundaries(Closing):
 
     def flush(self) -> None:
         """Look at what has happened, event by event."""
-        events = self.log[:]
+        events, fetched, updates = self.log[:], iter(self.fetched[:]), iter(self.updates[:])
         self.log.clear()
+        self.fetched.clear()
         self.updates.clear()
         self.clean = False
-        for code, region, one, other in events:
-            if code in {FORWARD_INDEX, ODD_FORWARD}:
-                self.forward_ended(region, one, other)
+        for event in events:
+            code = event[0]
+            if code == FORWARD_INDEX:
+                self.forward_ended(event, grad=True, training=True)
+            elif code == ODD_FORWARD:
+                self.forward_ended(*event[1:])
             elif code == BACKWARD_INDEX:
-                self.backward_ended(region)
+                self.backward_ended(event)
             elif code == _OPTIMIZER:
-                self.optimizer_ended(region, one)
+                self.optimizer_ended(event, next(updates))
             elif code == Undecided.INPUT_WAIT:
-                self._undecided.fetched(region, one, other)
+                self._undecided.fetched(event, *next(fetched))
             elif code == FAILURE:
                 self._failed = not self.explicit
             else:
-                self.copied(region)
+                self.copied(event)
 
     def _publish_plain(self, loader: int, start_ns: int) -> bool:
         """Publish a step of one fetch, as most are, without a look at each event; False if it is another kind."""
@@ -81,23 +83,22 @@ class Boundaries(Closing):
             fetch, forward, backward, update = log
             if fetch[0] or forward[0] != FORWARD_INDEX or backward[0] != BACKWARD_INDEX or update[0] != _OPTIMIZER:
                 return False
-            regions = [fetch[1], forward[1], backward[1], update[1]]
         else:
-            fetch = log[0]
             codes = [event[0] for event in log]
             if codes not in _USUAL and not _is_simple(codes):
                 return False
-            regions = [event[1] for event in log]
-        if fetch[2][0] != loader or fetch[3]:
+        batch, no_grad = self.fetched[0]
+        if batch[0] != loader or no_grad:
             return False
         if not (self.clean or self._is_clean()) or self.watching or not recorder.steps & recorder.steps + 1:
             return False
         capture = self._capture
-        capture.regions = regions
-        capture.batches.append(fetch[2])
+        capture.regions = regions = log[:]
+        capture.batches.append(batch)
         if self.timer is not None:
             capture.device = self.timer.ended()
         log.clear()
+        self.fetched.clear()
         self.updates.clear()
         self.clean = True
         self._capture = recorder.complete(capture, start_ns, regions[0][1])
@@ -219,7 +220,7 @@ class Boundaries(Closing):
     def failed(self) -> None:
         """An outermost forward or backward raised."""
         self.in_forward = self.in_backward = False
-        self.log.append((FAILURE, _NOTHING, None, None))
+        self.log.append((FAILURE,))
 
     # ── updates ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Final
 
-from stepmeter.capture.region import Region
-from stepmeter.capture.step import Recorder, StepCapture
+from stepmeter.capture.step import Batch, Recorder, StepCapture
 from stepmeter.conventions.phases import BACKWARD, FORWARD, PHASES
 from stepmeter.instrumentation.cuda import DeviceTimer
 from stepmeter.instrumentation.memory import PeakMemory
@@ -21,9 +20,8 @@ Cut = tuple[int, int, int]
 """(end of the last outermost optimizer call, regions before it, batches before it)."""
 
 
-Event = tuple[int, Region, Any, Any]
-"""(phase index or one of the codes below, region, and two facts): of a fetch the batch and whether gradients were off,
-of a forward gradients and training mode, of an optimizer its weak reference and None."""
+Event = tuple[Any, ...]
+"""A region as it is; (`ODD_FORWARD`, region, whether gradients were on, training mode); or (`FAILURE`,)."""
 
 ODD_FORWARD: Final = -2
 """A forward without gradients or in evaluation mode."""
@@ -43,7 +41,8 @@ class Closing:
     Attributes:
         log: What has happened and has not been looked at yet.
         optimizers: Calls of `Optimizer.step` that run: weak reference, start, events before it, device event.
-        updates: Which optimizers have an update in the log.
+        fetched: Of each fetch in the log its batch and whether gradients were off.
+        updates: Of each update in the log its optimizer.
         recorder: Where steps go.
         owner: Identity of the thread that trains, 0 when nothing is recorded; other threads' work is nobody's step.
         clean: Whether it is known that nothing is known of the step in progress but what is in the log.
@@ -72,6 +71,7 @@ class Closing:
         "clean",
         "cut",
         "explicit",
+        "fetched",
         "fetching",
         "in_backward",
         "in_forward",
@@ -103,6 +103,7 @@ class Closing:
         self.strict = strict
         # patches keep these lists: they are emptied, never replaced
         self.log: list[Event] = []
+        self.fetched: list[tuple[Batch, bool]] = []
         self.updates: list[Any] = []
         self.optimizers: list[tuple[Any, int, int, Any]] = []
         self._reset()
@@ -111,6 +112,7 @@ class Closing:
         """Forget what is known of the step in progress; its capture stays."""
         self.fetching = self.in_forward = self.in_backward = False
         self.log.clear()
+        self.fetched.clear()
         self.updates.clear()
         self.optimizers.clear()
         self.clean = False

@@ -70,7 +70,7 @@ def timed_next(boundaries: Boundaries, original: Any) -> Any:
     Returns:
         What takes its place.
     """
-    log = boundaries.log
+    log, fetched = boundaries.log, boundaries.fetched
     is_grad_enabled = torch.is_grad_enabled
 
     @functools.wraps(original)
@@ -107,12 +107,12 @@ def timed_next(boundaries: Boundaries, original: Any) -> Any:
         end_ns = monotonic_ns()
         try:
             pending = None if timer is None or mark is None else timer.pair(mark)
-            region = (_INPUT_WAIT, start_ns, end_ns, pending)
+            log.append((_INPUT_WAIT, start_ns, end_ns, pending))
             first: Any = batch[0] if type(batch) is list and batch else None
             if type(first) is _TENSOR and first.dim():  # what most loaders give, without a call of ours
-                log.append((_INPUT_WAIT, region, (loader, first.size(0), None), no_grad))
+                fetched.append(((loader, first.size(0), None), no_grad))
             else:
-                log.append((_INPUT_WAIT, region, (loader, *sizes_of(batch)), no_grad))
+                fetched.append(((loader, *sizes_of(batch)), no_grad))
         except Exception as error:
             boundaries.fault("fetch", error)
         return batch

@@ -75,8 +75,8 @@ class ForwardSlot:
         boundaries.in_forward = False
         pending = None if timer is None or mark is None else timer.pair(mark)
         training = module.training
-        code = FORWARD_INDEX if grad and training else ODD_FORWARD
-        boundaries.log.append((code, (FORWARD_INDEX, start_ns, end_ns, pending), grad, training))
+        region = (FORWARD_INDEX, start_ns, end_ns, pending)
+        boundaries.log.append(region if grad and training else (ODD_FORWARD, region, grad, training))
         if grad and not self.called:
             self.called = True
         return result

@@ -100,7 +100,7 @@ def _after(boundaries: Boundaries) -> Any:
                     if not running:
                         timer = boundaries.timer
                         pending = None if timer is None or mark is None else timer.pair(mark)
-                        log.append((_OPTIMIZER, (_OPTIMIZER, start_ns, end_ns, pending), name, None))
+                        log.append((_OPTIMIZER, start_ns, end_ns, pending))
                         updates.append(name)
                     return
         except Exception as error:

@@ -75,7 +75,7 @@ def _timed(boundaries: Boundaries, kind: str, goes_to: Any, original: Any) -> An
         result = original(self, *args, **kwargs)
         end_ns = monotonic_ns()
         pending = None if timer is None or mark is None else timer.pair(mark)
-        boundaries.log.append((Undecided.COPY, (Undecided.COPY, start_ns, end_ns, pending), None, None))
+        boundaries.log.append((Undecided.COPY, start_ns, end_ns, pending))
         return result
 
     return copy
