@@ -271,3 +271,30 @@ def test_a_flush_waits_for_all_that_was_recorded_before_it(tmp_path):
         if number % 1000 == 999:
             assert run.history.flush()
             assert len(user_spans(lines(tmp_path / "r"))) == number + 1
+
+
+def test_inside_a_step_block_a_log_joins_its_row():
+    """In `with step(n)` several logs and spans are one row, which commits at the end of the block."""
+    stepmeter.init(name="r", span_count=True)
+    for number in (3, 4):
+        with stepmeter.step(number):
+            with stepmeter.span("work"):
+                pass
+            stepmeter.log({"loss": number})
+            stepmeter.log({"rate": 1})
+
+    found = [
+        (row["_step"], row["loss"], row["rate"], row["count/work"]) for row in stepmeter.history(include_open=False)
+    ]
+    assert found == [(3, 3, 1, 1), (4, 4, 1, 1)]
+
+
+def test_what_was_dropped_is_said_at_the_end(capfd):
+    """A run whose queue was full says at `finish` how many spans it lost."""
+    stepmeter.init(name="r", max_record_bytes=100)
+    for _ in range(3):
+        with stepmeter.span("big", text="x" * 200):
+            pass
+    stepmeter.finish()
+
+    assert "3 dropped (span: larger than max_record_bytes)" in capfd.readouterr().err

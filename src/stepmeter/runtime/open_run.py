@@ -119,6 +119,8 @@ class Run:
         spans.rows, spans.printer, spans.plugins = None, None, ()
         if self.alerts is not None:
             self.alerts.close(_FINISH_LIMIT_S)
+        for why, count in spans.dropped.items():
+            spans.complain(f"dropped {why}", f"{count} dropped ({why}); their durations are in the rows")
         if self._owns_session:
             sessions.stop()
             _restore(self.environ_before)
