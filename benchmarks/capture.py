@@ -1,7 +1,7 @@
 """What capture costs on the training thread, per step of five regions, beside inline SDK spans and traceml-ai.
 
 In one process short blocks follow one another in turn: the loop with torch as it is, with our patches idle, watched,
-and with a span of OpenTelemetry's SDK around each phase. Thread CPU time; medians of the differences within a round.
+and with a span of OpenTelemetry's SDK around each phase. Thread CPU time of the quietest fifth of the blocks.
 traceml-ai runs the same loop in an environment of its own.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import sysconfig
@@ -26,7 +25,7 @@ from stepmeter.instrumentation.instrumentor import install, installed, uninstall
 
 PEERS = Path(__file__).parent / "peers"
 sys.path.insert(0, str(PEERS))
-from loop import LAYERS, Loop  # noqa: E402 - beside the peers, which must not see this folder
+from loop import LAYERS, Loop, quiet  # noqa: E402 - beside the peers, which must not see this folder
 
 PEER = "traceml-ai==0.5.0"
 LIMIT_US = 10.0
@@ -68,8 +67,8 @@ def measure(layers, rounds):
     rows = [{kind: block(kind) for kind in kinds} for _ in range(rounds)]
     uninstall()
     provider.shutdown()
-    added = {kind: statistics.median(row[kind] - row["bare"] for row in rows) for kind in kinds[1:]}
-    return {"bare": statistics.median(row["bare"] for row in rows), **added}
+    costs = {kind: quiet([row[kind] for row in rows]) for kind in kinds}
+    return {"bare": costs["bare"], **{kind: costs[kind] - costs["bare"] for kind in kinds[1:]}}
 
 
 def losses(*, watch):

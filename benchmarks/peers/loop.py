@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 import time
 
 import torch
@@ -10,8 +11,14 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 BATCHES = 30
-LAYERS = {1: 80, 12: 50, 51: 25}
+LAYERS = {1: 100, 12: 50, 51: 20}
 """Submodules of the model, and how many rounds of blocks are measured."""
+
+
+def quiet(costs_us):
+    """The mean of the lowest fifth: other programs on the machine add to a block and never take away."""
+    lowest = sorted(costs_us)[: max(1, len(costs_us) // 5)]
+    return statistics.fmean(lowest)
 
 
 class Deep(nn.Module):
