@@ -298,3 +298,32 @@ def test_what_was_dropped_is_said_at_the_end(capfd):
     stepmeter.finish()
 
     assert "3 dropped (span: larger than max_record_bytes)" in capfd.readouterr().err
+
+
+FORKING = """
+import os, sys, stepmeter
+stepmeter.init(name="r", dir=sys.argv[1])
+with stepmeter.span("parent"):
+    pid = os.fork()
+    if pid == 0:
+        stepmeter.init(name="r", dir=sys.argv[1], stream="worker")
+        with stepmeter.span("child"):
+            pass
+        stepmeter.log({"x": 1})
+        stepmeter.finish()
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+stepmeter.log({"x": 2})
+stepmeter.finish()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_forked_child_writes_a_stream_of_its_own(tmp_path):
+    """A child that calls `init` with a stream records its spans and rows there, and the parent's stay the parent's."""
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("STEPMETER_", "OTEL_"))}
+    subprocess.run([sys.executable, "-c", FORKING, str(tmp_path)], env=environ, check=True, timeout=60)
+
+    parent, child = user_spans(lines(tmp_path / "r")), user_spans(lines(tmp_path / "r", "worker.rank0"))
+    assert [span["name"] for span in parent] == ["parent"]
+    assert [facts(span)["stepmeter.stream"] for span in child] == ["worker"]

@@ -183,7 +183,7 @@ def start(environ: MutableMapping[str, str], *, own_providers: bool = True) -> S
     global _session  # noqa: PLW0603 - there is one session a process
     if is_switched_off(environ) or is_helper(sys.orig_argv) or is_launcher(sys.orig_argv):
         return None
-    if _session is None:
+    if current_session() is None:  # none yet, or that of the process which forked this one
         _session = Session(environ, own_providers=own_providers)
         _session.begin()
     return _session
@@ -204,7 +204,7 @@ def instrument() -> None:
     A tracer provider that is there already is used; where there is none, the SDK is configured from the environment.
     To be called before the training begins; harmless when stepmeter runs already or is switched off.
     """
-    if is_switched_off(os.environ) or _session is not None:
+    if is_switched_off(os.environ) or current_session() is not None:
         return
     from stepmeter.runtime.distro import StepmeterDistro
     from stepmeter.telemetry.setup import configure_sdk
