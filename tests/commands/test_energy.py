@@ -288,9 +288,11 @@ def test_a_training_process_follows_its_device(tmp_path):
         query(run, "SELECT metric, count(DISTINCT rank) FROM metrics WHERE metric LIKE '%energy%' GROUP BY 1")
     )
     assert counts["hw.energy"] == counts["stepmeter.energy.tick_gap"] == 1
-    watts = "(max(value) - min(value)) / ((max(time_ns) - min(time_ns)) / 1e9)"
-    energy = f"SELECT {watts} FROM metrics WHERE metric = 'hw.energy'"  # noqa: S608 - nothing comes from outside
-    assert query(run, energy)[0][0] == pytest.approx(300, rel=0.01)
+    found = query(run, "SELECT time_ns, value FROM metrics WHERE metric = 'hw.energy' ORDER BY 1")
+    gaps = query(run, "SELECT max(value) FROM metrics WHERE metric = 'stepmeter.energy.tick_gap'")
+    (first_ns, first_j), (last_ns, last_j) = found[0], found[-1]
+    # each moment is known within its gap, which on a busy machine may be long
+    assert abs(last_j - first_j - 300 * (last_ns - first_ns) / 1e9) <= 300 * gaps[0][0] + 0.002
 
 
 RECORDED = json.loads((Path(__file__).parents[1] / "energy" / "golden" / "genai_spans.json").read_text())
