@@ -107,6 +107,32 @@ def test_overlapping_spans_keep_their_own_peaks(allocator):
     assert (first.metrics["gpu_mem_delta_mb"], second.metrics["gpu_mem_delta_mb"]) == (150, 150)
 
 
+def test_a_steps_peak_stays_right_beside_the_plugin(allocator, monkeypatch):
+    """A plugin's reset inside a step takes nothing from the step's own peak, nor the step's from the span's."""
+    from stepmeter.capture.step import StepCapture
+    from stepmeter.instrumentation.memory import PeakMemory
+
+    step, capture = PeakMemory(0, None, allocator.stats, allocator.reset_peaks), StepCapture()
+
+    class Watched(FakeTorchAllocator):
+        """As torch's public functions are while they are patched."""
+
+        def reset(self):
+            step.user_resets()
+            super().reset()
+
+    peaks = torch_memory._Peaks(Watched(allocator))
+    monkeypatch.setattr(torch_memory, "peaks_of", lambda _: peaks)
+    step.opened()
+    allocator.transient(300 * MB)
+    with span("forward", plugins=[TorchMemory()]) as forward:
+        allocator.transient(100 * MB)
+    step.closed(capture)
+
+    assert capture.memory[1] == 300 * MB
+    assert forward.metrics["gpu_mem_peak_mb"] == 100
+
+
 def test_torch_memory_without_cuda_is_said_once(recorder):
     """Without CUDA a span has no memory metrics, and one line says why."""
     for _ in range(3):

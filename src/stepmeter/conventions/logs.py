@@ -17,6 +17,7 @@ VALUES_KEY: Final = "stepmeter.values"
 """Attribute of a row's record that holds its values: a key-value list of numbers, text and booleans by name."""
 
 ALERT_RULE: Final = Attribute("stepmeter.alert.rule", "string", "Rule of an alert as it was written.")
+ALERT_NAME: Final = Attribute("stepmeter.alert.name", "string", "Name of the rule, the same in all its alerts.")
 
 ROW_ATTRIBUTES: Final = (ATTEMPT, STEP, STREAM, RANK)
 """What a row's record carries beside its values."""

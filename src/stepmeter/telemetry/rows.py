@@ -68,7 +68,7 @@ def alert_record(
     Returns:
         Its record.
     """
-    facts = {**common, words.STEP.key: step, logs.ALERT_RULE.key: rule, "stepmeter.alert.name": name}
+    facts = {**common, words.STEP.key: step, logs.ALERT_RULE.key: rule, logs.ALERT_NAME.key: name}
     return LogRecord(logs.ALERT_EVENT, time_ns, _SEVERITY[level], level.upper(), message, facts)
 
 
