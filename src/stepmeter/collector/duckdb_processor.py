@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
+from stepmeter.collector.closed import Closed, left_over
 from stepmeter.collector.decode import UNASSIGNED
 from stepmeter.collector.folder import Folder
-from stepmeter.collector.journal import JournalFile, Record, journal_files, read_journal
+from stepmeter.collector.journal import JournalFile, Record, journal_files
 from stepmeter.collector.open_runs import OpenRuns
 from stepmeter.collector.otlp import parse
 from stepmeter.collector.seen import Receipt, SeenRequests, digest_of
@@ -26,7 +27,7 @@ from stepmeter.collector.slot import take_slot
 from stepmeter.collector.verdicts import RefusedError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from stepmeter.collector.decode import RunKey
@@ -45,17 +46,6 @@ class _Pending:
     digest: bytes
     receipt: Receipt
     durable: Future[None] = field(default_factory=Future)
-
-
-@dataclass(frozen=True, slots=True)
-class _Closed:
-    """A journal file that waits to become segments, with the requests that then count as seen."""
-
-    number: int
-    path: Path
-    size_bytes: int
-    seen: Mapping[bytes, Receipt]
-    load: Callable[[], tuple[RunKey, list[Record]]]
 
 
 class DuckdbProcessor:
@@ -100,7 +90,7 @@ class DuckdbProcessor:
         self._open: list[_Pending] = []
         self._waiting_bytes = 0
         self._lock = threading.Lock()
-        self._backlog = deque(self._left_over(number, path) for number, path in left_over)
+        self._backlog = deque(self._take_over(number, path) for number, path in left_over)
         self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
         self._wake = threading.Event()
         self._door = threading.Lock()
@@ -267,7 +257,7 @@ class DuckdbProcessor:
         records = [pending.record for pending in requests]
         size_bytes = sum(len(record.body) for record in records)
         seen = {pending.digest: pending.receipt for pending in requests}
-        self._backlog.append(_Closed(full.number, full.path, size_bytes, seen, lambda: (self._default_run, records)))
+        self._backlog.append(Closed(full.number, full.path, size_bytes, seen, lambda: (self._default_run, records)))
         return True
 
     def _write_backlog(self) -> bool:
@@ -296,24 +286,11 @@ class DuckdbProcessor:
         self.trouble = message
         self._health.warn("segment_failures", message)
 
-    def _left_over(self, number: int, path: Path) -> _Closed:
-        """A journal file of a process that is gone; its requests count as seen, whoever sends them again."""
-        try:
-            run, records = read_journal(path)
-        except (ValueError, KeyError, TypeError) as error:
-            problem = error
-
-            def fail() -> tuple[RunKey, list[Record]]:
-                raise problem
-
-            return _Closed(number, path, 0, {}, fail)
-        unique = {digest_of(record): record for record in records}
-        seen = dict.fromkeys(unique, Receipt())
-        for digest in unique:
-            self._seen.remember(digest, Receipt())
-
-        def load() -> tuple[RunKey, list[Record]]:
-            return run or self._default_run, list(unique.values())
-
-        self._health.count("requests_replayed", len(unique))
-        return _Closed(number, path, 0, seen, load)
+    def _take_over(self, number: int, path: Path) -> Closed:
+        """The requests of a process that is gone count as seen, whoever sends them again."""
+        closed = left_over(number, path, self._default_run)
+        for digest, receipt in closed.seen.items():
+            self._seen.remember(digest, receipt)
+        if closed.seen:
+            self._health.count("requests_replayed", len(closed.seen))
+        return closed
