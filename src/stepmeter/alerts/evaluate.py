@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from stepmeter.alerts.functions import FUNCTIONS, Function, Point, Points
-from stepmeter.alerts.memory import Memory
+from stepmeter.alerts.memory import Memory, RowMemory
 from stepmeter.alerts.tree import (
     And,
     Binary,
@@ -255,7 +255,7 @@ def _source(node: Node) -> Callable[[Memory, int | None], Points]:
 
 def _pointwise(node: Node) -> Callable[[Mapping[str, Any]], Value]:
     """A value without a window, of one row's numbers."""
-    memory = _RowMemory()
+    memory = RowMemory()
     value = _value(node)
 
     def at_row(values: Mapping[str, Any]) -> Value:
@@ -263,17 +263,6 @@ def _pointwise(node: Node) -> Callable[[Mapping[str, Any]], Value]:
         return value(memory)
 
     return at_row
-
-
-class _RowMemory(Memory):
-    """A memory of one row."""
-
-    def __init__(self) -> None:
-        super().__init__(1, 0.0)
-        self.row: Mapping[str, Any] = {}
-
-    def points(self, name: str) -> Points:
-        return ((0, 0.0, self.row[name]),)
 
 
 def _latest(points: Points) -> Value:

@@ -92,3 +92,19 @@ class Memory:
         items.append(item)
         if len(items) > 2 * self._capacity:  # cut in halves, so that a cut costs next to nothing a row
             del items[: -self._capacity]
+
+
+class RowMemory(Memory):
+    """A memory of one row, for expressions inside a window.
+
+    Attributes:
+        row: The row's numbers by name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(1, 0.0)
+        self.row: Mapping[str, Any] = {}
+
+    def points(self, name: str) -> Sequence[Point]:
+        """The one point of a metric."""
+        return ((0, 0.0, self.row[name]),)
