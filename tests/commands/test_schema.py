@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """A checkout of stepmeter as far as `schema` looks at it."""
-    for part in ("src/stepmeter/conventions", "docs/reference"):
+    for part in ("src/stepmeter/conventions", "src/stepmeter/store", "docs/reference"):
         shutil.copytree(ROOT / part, tmp_path / part)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -136,3 +136,20 @@ def test_explicit_steps_are_harmless_without_a_session():
     )
 
     assert done.stdout == "6 False False\n"
+
+
+def test_our_threads_import_nothing():
+    """What our threads need is loaded before they start, so that a fork finds no module half imported in its child."""
+    done = python(
+        "import sys, threading, time\n"
+        "found = []\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if threading.current_thread().name.startswith('stepmeter'): found.append(name)\n"
+        "sys.meta_path.insert(0, Watch())\n"
+        f"{OWN_PROVIDER}{TRAIN}\n"
+        "train(3); time.sleep(1.5)\n"
+        "print(found)\n"
+    )
+
+    assert done.stdout == "[]\n"

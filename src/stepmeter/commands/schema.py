@@ -60,10 +60,14 @@ def _text() -> str:
 
 
 def _check() -> None:
+    from stepmeter.store import reference as store
+
     before, now = registry.golden(), registry.registry()
     _refuse_unversioned(before)
     if before != now:
         raise CheckFailedError("the vocabulary and its golden file differ; `make golden` rewrites the file")
+    if _GOLDEN.exists():  # in a checkout
+        store.check(Path())
     for path, page in _pages().items():
         if path.exists() and path.read_text(encoding="utf-8") != page:
             raise CheckFailedError(f"{path} is not what the code says; `make docs` rewrites it")
@@ -71,23 +75,21 @@ def _check() -> None:
 
 
 def _pages() -> dict[Path, str]:
-    """The generated pages: what goes on the wire, what stands in the store, what the verdict can say."""
-    from stepmeter.report import reference as verdict
-    from stepmeter.store import reference as store
+    """The generated pages on what goes on the wire and what the verdict can say; the store keeps its own."""
+    from stepmeter.report.reference import pages
 
-    return {
-        Path("docs/reference/telemetry.md"): registry.reference_page(),
-        Path("docs/reference/sql.md"): store.reference_page(),
-        **verdict.pages(),
-    }
+    return {Path("docs/reference/telemetry.md"): registry.reference_page(), **pages()}
 
 
 def _update() -> None:
+    from stepmeter.store import reference as store
+
     if not _GOLDEN.parent.is_dir():
         raise UsageError(f"no {_GOLDEN.parent} here; --update-golden works in a checkout of stepmeter")
     if _GOLDEN.exists():
         _refuse_unversioned(json.loads(_GOLDEN.read_text(encoding="utf-8")))
     _GOLDEN.write_text(_text(), encoding="utf-8")
+    store.update(Path())
     for path, page in _pages().items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8")

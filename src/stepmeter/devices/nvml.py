@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -83,10 +84,24 @@ def find_devices(environ: Mapping[str, str]) -> list[Device]:
     return [] if isinstance(found, str) else found
 
 
+def load_nvml() -> bool:
+    """Load NVML and its binding, if this machine has a driver.
+
+    Returns:
+        Whether it has; a machine without one is told at once, and spared 30 ms of import.
+    """
+    try:
+        ctypes.CDLL(_LIBRARY)
+        importlib.import_module("pynvml")
+    except (OSError, ImportError):
+        return False
+    return True
+
+
 def _with_nvml(ask: Callable[[Any], _T]) -> _T | str:
     """What NVML answers, or why it does not."""
     try:
-        ctypes.CDLL(_LIBRARY)  # a machine without the driver is told at once, and spared 30 ms of import
+        ctypes.CDLL(_LIBRARY)
         import pynvml
     except OSError:
         return f"NVML: no NVIDIA driver ({_LIBRARY} not found)"

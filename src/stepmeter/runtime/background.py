@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from stepmeter.capture.channel import Channel
 from stepmeter.capture.reading import Reading
@@ -12,6 +14,16 @@ from stepmeter.samplers.sampling import Sampler, Sampling
 
 READINGS_CAPACITY = 8192
 """Readings that wait for the drain: counter ticks of a device are up to 80 a second, and an export may be late."""
+
+
+class _Thread(Protocol):
+    """A thread that reads."""
+
+    cpu_time_s: float
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 class Background:
@@ -26,15 +38,15 @@ class Background:
     def __init__(
         self, recorder: Recorder, environ: Mapping[str, str], on_fault: Callable[[str, BaseException], None]
     ) -> None:
+        from stepmeter.devices.nvml import load_nvml
         from stepmeter.samplers.energy import EnergySampling
 
         self.readings: Channel[Reading] = Channel(READINGS_CAPACITY)
         find_uuid = _device_finder(recorder, environ)
         run_id = ensure_run_id(dict(environ))
-        self._threads = (
-            Sampling(background_samplers(recorder, find_uuid), self.readings, on_fault),
-            EnergySampling(find_uuid, run_id, self.readings, on_fault),
-        )
+        self._threads: list[_Thread] = [Sampling(background_samplers(recorder, find_uuid), self.readings, on_fault)]
+        if load_nvml():
+            self._threads.append(EnergySampling(find_uuid, run_id, self.readings, on_fault))
 
     @property
     def cpu_time_s(self) -> float:
@@ -52,6 +64,19 @@ class Background:
             thread.stop()
 
 
+def load_ahead() -> None:
+    """Import on the program's own thread what our threads need.
+
+    A fork while another thread imports leaves the child a module that is half loaded, and whatever the child then does
+    with it fails.
+    """
+    from stepmeter.devices.nvml import load_nvml
+
+    for module in ("email.parser", "encodings.ascii"):  # what reading installed metadata and the boot's id takes
+        importlib.import_module(module)
+    load_nvml()
+
+
 def background_samplers(recorder: Recorder, find_uuid: Callable[[], str | None]) -> list[Callable[[], Sampler]]:
     """Choose the samplers of this process.
 
@@ -62,11 +87,14 @@ def background_samplers(recorder: Recorder, find_uuid: Callable[[], str | None])
     Returns:
         What makes each sampler: the process's and its device's on every rank, the host's on one rank a node.
     """
+    from stepmeter.devices.nvml import load_nvml
     from stepmeter.samplers.host import HostSampler, ProcessSampler
     from stepmeter.samplers.nvml import GpuSampler
     from stepmeter.samplers.rapl import RaplSampler
 
-    makers: list[Callable[[], Sampler]] = [ProcessSampler, lambda: GpuSampler(find_uuid)]
+    makers: list[Callable[[], Sampler]] = [ProcessSampler]
+    if load_nvml():
+        makers.append(lambda: GpuSampler(find_uuid))
     return [HostSampler, RaplSampler, *makers] if (recorder.identity.local_rank or 0) == 0 else makers
 
 

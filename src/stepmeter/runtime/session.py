@@ -18,7 +18,7 @@ from stepmeter.capture.recording import SpanRecorder
 from stepmeter.capture.run import ensure_run_id
 from stepmeter.capture.step import Recorder, use_recorder
 from stepmeter.conventions import environment
-from stepmeter.runtime.background import Background
+from stepmeter.runtime.background import Background, load_ahead
 from stepmeter.runtime.process import is_helper, is_launcher, is_switched_off
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class Session:
         """Watch for torch and arrange the end."""
         from stepmeter.instrumentation.instrumentor import hook_torch
 
+        with self._guard.over("loading what our threads need"):
+            load_ahead()
         if self._providers is not None:
             self._providers.take_over()
         use_recorder(self.recorder)
