@@ -10,9 +10,7 @@ A live view reads the tail only:
 
 from __future__ import annotations
 
-import glob
 import threading
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,64 +19,26 @@ import duckdb
 from stepmeter.errors import RunNotFoundError, StoreError
 from stepmeter.store import watermark
 from stepmeter.store.catalog import PUBLIC_VIEWS, public_view
-from stepmeter.store.files import Segment, current, list_segments
+from stepmeter.store.connection import Spill, connect
+from stepmeter.store.files import current, list_segments
 from stepmeter.store.find import find_run
 from stepmeter.store.identity import RUN_FILE, RunIdentity, read_identity, require_known_version
+from stepmeter.store.listing import Cursor, Listing
 from stepmeter.store.query import Answer, one_line, read_answer, require_query
-from stepmeter.store.schema import STEPS
-from stepmeter.store.segments import CATALOG_FILE, first_live_segment
-from stepmeter.store.views import listed_view, literal
 from stepmeter.store.watermark import RankWatermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     import numpy as np
     from typing_extensions import Self
 
-    from stepmeter.store.model import Table
+    from stepmeter.store.files import Segment
 
 __all__ = ["Cursor", "RankWatermark", "RunReader", "Snapshot", "Spill", "find_run", "open_run"]
 
-Cursor = tuple[tuple[str, str, str], ...]
-"""The newest segment of each table and collector; equal cursors mean equal data."""
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Spill:
-    """Bounds on what a statement takes.
-
-    Attributes:
-        directory: Where it goes when it needs more memory; has to exist.
-        memory_bytes: How much memory it may take.
-    """
-
-    directory: Path
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    """One look at a run's directory; no segments when the run is sealed."""
-
-    path: Path
-    identity: RunIdentity
-    segments: Mapping[Table, tuple[Segment, ...]]
-    marks: tuple[RankWatermark, ...] | None = None
-
-    def view(self, table: Table) -> str:
-        """The statement that defines `raw.<table>`."""
-        of_table = self.segments[table]
-        return listed_view(
-            table,
-            [segment.path for segment in of_table if segment.level],
-            [segment.path for segment in of_table if not segment.level],
-            version=self.identity.store_version,
-            with_all_columns=first_live_segment(self.path, table) if self.identity.migrated_from else None,
-        )
 
 
 def open_run(path: Path, spill: Spill | None = None) -> RunReader:
@@ -122,7 +82,7 @@ class RunReader:
         self.run_name = identity.run_name
         self._lock = threading.Lock()
         self._sealed = identity.sealed_ns is not None
-        self._connection = _connect(path, sealed=self._sealed, spill=spill)
+        self._connection = connect(path, sealed=self._sealed, spill=spill)
         self._installed: dict[str, tuple[RunIdentity, tuple[Segment, ...]]] = {}
 
     def __enter__(self) -> Self:
@@ -148,7 +108,7 @@ class RunReader:
         """
         return Snapshot(self, self._list())
 
-    def _list(self) -> _Listing:
+    def _list(self) -> Listing:
         """The watermarks are read before the segments, so that they never promise a step that is not there."""
         marks = watermark.read_watermarks(self.path)
         try:
@@ -156,10 +116,10 @@ class RunReader:
             if identity.sealed_ns is None:
                 segments = {table: current(found) for table, found in list_segments(self.path).items()}
                 # a run that an older version began has steps that no watermark counts
-                return _Listing(self.path, identity, segments, None if identity.migrated_from else marks)
+                return Listing(self.path, identity, segments, None if identity.migrated_from else marks)
         except FileNotFoundError:
             identity = self._sealed_meanwhile()
-        return _Listing(self.path, identity, {})
+        return Listing(self.path, identity, {})
 
     def _sealed_meanwhile(self) -> RunIdentity:
         try:
@@ -170,16 +130,16 @@ class RunReader:
             raise StoreError(f"{self.path}: no directory data in it; the run is not whole, collect it again")
         return identity
 
-    def _run(self, listing: _Listing, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+    def _run(self, listing: Listing, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         with self._lock:
             if listing.segments:
                 self._install(listing)
             elif not self._sealed:
                 self._connection.close()
-                self._connection, self._sealed = _connect(self.path, sealed=True, spill=self._spill), True
+                self._connection, self._sealed = connect(self.path, sealed=True, spill=self._spill), True
             return ask(self._connection)
 
-    def _install(self, listing: _Listing) -> None:
+    def _install(self, listing: Listing) -> None:
         """Point `raw.*` at the files of a snapshot; only what differs is defined anew."""
         first = not self._installed
         for table, segments in listing.segments.items():
@@ -203,25 +163,17 @@ class Snapshot:
     """
 
     def __init__(
-        self, reader: RunReader, listing: _Listing, first_step: int | None = None, after: Cursor | None = None
+        self, reader: RunReader, listing: Listing, first_step: int | None = None, after: Cursor | None = None
     ) -> None:
         self._reader = reader
         self._first_step = first_step
         self._after = after
-        self._listing = _without_older_steps(listing, first_step, after)
+        self._listing = listing.narrowed(first_step, after)
 
     @property
     def cursor(self) -> Cursor:
         """The newest segment of each table and collector."""
-        listing = self._listing
-        if not listing.segments:
-            return (("sealed", "", str(listing.identity.sealed_ns)),)
-        newest: dict[tuple[str, str], int] = {}
-        for table, segments in listing.segments.items():
-            for segment in segments:
-                key = (table.name, segment.collector)
-                newest[key] = max(newest.get(key, 0), segment.last)
-        return tuple((table, collector, f"{number:012d}") for (table, collector), number in newest.items())
+        return self._listing.cursor
 
     def watermark(self) -> tuple[RankWatermark, ...]:
         """How far each rank of each attempt has come, without reading steps where collectors keep count.
@@ -334,39 +286,7 @@ class Snapshot:
                 return reader._run(self._listing, ask)  # noqa: SLF001 - reader and snapshot are one thing
             except duckdb.IOException:
                 listing = reader._list()  # noqa: SLF001 - as above
-                self._listing = _without_older_steps(listing, self._first_step, self._after)
+                self._listing = listing.narrowed(self._first_step, self._after)
                 return reader._run(self._listing, ask)  # noqa: SLF001 - as above
         except duckdb.Error as error:
             raise StoreError(f"{reader.path}: {one_line(error)}") from error
-
-
-def _without_older_steps(listing: _Listing, first_step: int | None, after: Cursor | None) -> _Listing:
-    if STEPS not in listing.segments:
-        return listing
-    known = {collector: int(number) for table, collector, number in after or () if table == STEPS.name}
-    kept = tuple(
-        segment
-        for segment in listing.segments[STEPS]
-        if (first_step is None or segment.high is None or segment.high >= first_step)
-        and segment.last > known.get(segment.collector, -1)
-    )
-    return replace(listing, segments={**listing.segments, STEPS: kept})
-
-
-def _connect(path: Path, *, sealed: bool, spill: Spill | None) -> duckdb.DuckDBPyConnection:
-    config: dict[str, str | bool | int | float | list[str]] = {"python_enable_replacements": "false"}
-    if spill is not None:
-        config |= {"temp_directory": str(spill.directory), "memory_limit": f"{spill.memory_bytes // 1024} KiB"}
-    connection = duckdb.connect(config=config)
-    # its bar, after two seconds, would go to stdout, among what a command prints there
-    connection.execute("SET enable_progress_bar = false")
-    plain = f"{path.absolute()}/"
-    if sealed:
-        connection.execute(f"ATTACH {literal(plain + CATALOG_FILE)} AS run (READ_ONLY); USE run")
-    # a path is compared as it stands in the statement, where its glob characters are escaped
-    connection.execute(f"SET allowed_directories = [{literal(plain)}, {literal(glob.escape(plain))}]")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
-    if not sealed:
-        connection.execute("CREATE SCHEMA raw")
-    return connection
