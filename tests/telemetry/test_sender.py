@@ -89,3 +89,17 @@ def test_closing_counts_what_was_not_delivered():
     assert close_all(senders, time.monotonic() + 0.1) == 3
     assert guard.losses() == {"span: not delivered at exit": 3}
     backend.released.set()
+
+
+def test_what_a_stuck_destination_did_not_take_can_be_kept():
+    """At the end the payload under way and those behind it are there to be kept elsewhere, oldest first."""
+    backend = Backend(stuck=True)
+    sender = Sender(backend.export, "row", 100, Guard())
+    for number in (1, 2, 3):
+        sender.put(number, 1)
+    close_all([sender], time.monotonic() + 0.2)
+
+    assert sender.undelivered() == [1, 2, 3]
+    backend.released.set()
+    sender._thread.join(10)
+    assert sender.undelivered() == []

@@ -75,8 +75,8 @@ def execute(arguments: argparse.Namespace) -> int:
         code = launch.run_command(command, unbuffered(child_environ) if arguments.live else child_environ, beside)
     finally:
         launch.stop_collector(collector)
-    _report(collector.run_dir, quiet=arguments.quiet, html=arguments.html)
-    if environment.RUN_ID not in environ:  # else other nodes or a later attempt may still write to it
+    trained = _report(collector.run_dir, quiet=arguments.quiet, html=arguments.html)
+    if trained and environment.RUN_ID not in environ:  # else other nodes or a later attempt may still write to it
         _seal(collector.run_dir)
     return code
 
@@ -121,7 +121,8 @@ def default_name(words: Sequence[str]) -> str:
     return Path(script).stem
 
 
-def _report(run_dir: Path, *, quiet: bool, html: bool) -> None:
+def _report(run_dir: Path, *, quiet: bool, html: bool) -> bool:
+    """Write and print the verdict; whether there was a step to judge."""
     from stepmeter.report.summary import write_files
 
     try:
@@ -132,12 +133,14 @@ def _report(run_dir: Path, *, quiet: bool, html: bool) -> None:
             write_html(summary, run_dir / "final_summary.html")
     except (StepmeterError, OSError) as error:
         print(f"stepmeter: no verdict: {error}", file=sys.stderr)
-        return
+        return False
+    trained = bool(summary.document["step_time"]["metadata"]["training_total_steps"])
     if quiet:
-        return
+        return trained
     on_terminal = sys.stderr.isatty()
     width = shutil.get_terminal_size().columns if on_terminal else _PLAIN_WIDTH
     print(f"\n{summary.text(width, color=on_terminal)}\n{_next_steps(run_dir)}", file=sys.stderr)
+    return trained
 
 
 def _seal(run_dir: Path) -> None:

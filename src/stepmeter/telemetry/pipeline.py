@@ -38,7 +38,8 @@ from stepmeter.telemetry.resource import step_resource
 from stepmeter.telemetry.sender import Sender, close_all
 from stepmeter.telemetry.user_drain import UserDrain
 
-_POLL_S = 0.05
+_POLL_S = 0.2  # each look takes the interpreter from the training; the queue holds half a second at 4,000 steps/s
+_DEVICE_POLL_S = 0.01
 _DEVICE_S = 0.3
 _EXPORT_INTERVAL_S = 1.0
 _METRICS_WAITING = 8
@@ -220,7 +221,7 @@ class Pipeline:
         deadline_s = min(time.monotonic() + _DEVICE_S, self._deadline_s)
         self._drain(origin, outlet)
         while self._unresolved.waiting and time.monotonic() < deadline_s:
-            time.sleep(_POLL_S / 5)
+            time.sleep(_DEVICE_POLL_S)
             self._drain(origin, outlet)
         self._guard.lost("device times: not known at exit", len(self._unresolved.waiting))
         for batch, device in self._unresolved.give_up():

@@ -33,6 +33,7 @@ class Sender:
         self._changed = threading.Condition()
         self._waiting = 0
         self._lost = 0
+        self._in_flight: Any = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"stepmeter-send-{item}", daemon=True)
         self.cpu_time_s = 0.0
@@ -87,6 +88,16 @@ class Sender:
             self._lose("not delivered at exit", self._waiting)
             return self._lost
 
+    def undelivered(self) -> list[Any]:
+        """What waits or is under way at this moment.
+
+        Returns:
+            Payloads, oldest first; the one under way may still arrive.
+        """
+        with self._changed:
+            under_way = [] if self._in_flight is None else [self._in_flight]
+            return [*under_way, *(payload for payload, _ in self._queue)]
+
     def _lose(self, why: str, items: int) -> None:
         self._lost += items
         self._guard.lost(f"{self._item}: {why}", items)
@@ -99,6 +110,7 @@ class Sender:
                     self._lose("destination refused", items)
             with self._changed:
                 self._waiting -= items
+                self._in_flight = None
                 if not self._waiting:
                     self._changed.notify_all()
             self.cpu_time_s = time.thread_time()
@@ -109,7 +121,9 @@ class Sender:
                 if self._closing.is_set():
                     return None
                 self._changed.wait()
-            return self._queue.popleft()
+            entry = self._queue.popleft()
+            self._in_flight = entry[0]
+            return entry
 
     def _deliver(self, payload: Any) -> bool:
         for attempt in range(_MAX_ATTEMPTS):

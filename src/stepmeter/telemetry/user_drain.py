@@ -106,7 +106,11 @@ class UserDrain:
         return {**self._outbox.spans.dropped, "row: queue full": self._outbox.rows.dropped}
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Keep as lines what no backend took in time, and let go of the files."""
+        if self._kept is not None:
+            for sender in self._senders or ():
+                for records in sender.undelivered():
+                    self._kept.logs(records)
         for lines in (self._lines, self._kept):
             if lines is not None:
                 lines.close()
