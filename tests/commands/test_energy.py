@@ -320,3 +320,38 @@ def test_power_is_a_view(tmp_path):
     columns = "hw_id, time_ns, power_mw, utilization, temperature_celsius"
     found = query(run.write(tmp_path), f"SELECT {columns} FROM gpu_power")  # noqa: S608 - our own names
     assert found == [("gpu-0", at(1), 300_000, 0.5, None)]
+
+
+def test_power_of_one_kind_is_shown(tmp_path):
+    """Where a board tells the power of the moment, what NVML documents otherwise is not mixed with it."""
+    run = EnergyRun()
+    run.point("hw.power", 1, 300, kind="instant")
+    run.point("hw.power", 2, 200)
+    run.point("hw.power", 2, 150, hw_id="gpu-1")
+
+    found = query(run.write(tmp_path), "SELECT hw_id, power_watts, power_kind FROM gpu_power ORDER BY 1")
+    assert found == [("gpu-0", 300.0, "instant"), ("gpu-1", 150.0, None)]
+
+
+def test_steps_and_their_energy_are_a_view(tmp_path):
+    """Each step has the counter's rise over its window, and bounds from the ticks that are surely in and around it."""
+    run = training()
+    run.step(11, 10.85, 10.95)
+    run.step(12, 10.95, 11.5)
+    found = query(
+        run.write(tmp_path), "SELECT energy_mj, lower_mj, upper_mj, round(power_watts) FROM step_energy ORDER BY step"
+    )
+    assert found[0] == (270_000, 269_999, 270_001, 300.0)
+    assert found[1] == (270_000, 269_999, 270_001, 300.0)
+    assert found[10] == (20_000, 0, 40_001, 200.0)
+    assert found[11] == (None, None, None, None)
+
+
+def test_a_reset_hides_the_energy_around_it(tmp_path):
+    """Where the counter went backwards a step has no energy in the view; other steps have theirs."""
+    run = EnergyRun()
+    run.counter(lambda now: 300 * now if now < 3 else 300 * (now - 3), range(7), 0.0)
+    for number in range(6):
+        run.step(number + 1, number, number + 1)
+    found = query(run.write(tmp_path), "SELECT energy_mj FROM step_energy ORDER BY step")
+    assert found == [(300_000,), (None,), (None,), (300_000,), (300_000,), (None,)]

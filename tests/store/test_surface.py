@@ -231,12 +231,13 @@ def contents(run):
 
 def test_a_stored_run_of_every_version_opens_and_migrates(old_run):
     """A run of an older version is read as it is; a collector that goes on with it migrates it."""
-    assert json.loads((old_run / "run.json").read_text())["store_version"] < 2
+    version = json.loads((old_run / "run.json").read_text())["store_version"]
+    assert version < reference.STORE_VERSION
     before = contents(old_run)
     assert before[:1] == ([(1,), (2,), (3,)],)
     complete_run(old_run)
     assert contents(old_run) == before
-    assert json.loads((old_run / "run.json").read_text())["migrated_from"] == 1
+    assert json.loads((old_run / "run.json").read_text())["migrated_from"] == version
     write_segment(old_run, STEPS, [step_row(3), step_row(4)], "host-0", 3)
     assert compact(old_run, "host-0", 4, fold=3)
     assert contents(old_run)[0] == [(1,), (2,), (3,), (4,)]

@@ -2,9 +2,13 @@
 
 import json
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
+from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 from tests.support.rows import row
 
+from stepmeter.collector.decode import Rows, RunKey
+from stepmeter.collector.samples import SAMPLED, Samples
 from stepmeter.store import schema, segments
 
 S = 1_000_000_000
@@ -109,8 +113,22 @@ class EnergyRun:
                 for name, values in ({FOREIGN: {"attributes": "{}"}} | self.resources).items()
             ],
         }
-        for table, found in tables.items():
-            if found:
-                rows = [row(table, run_id=run_id, **values) for values in found]
+        written = {
+            table: [row(table, run_id=run_id, **values) for values in found] for table, found in tables.items()
+        } | self._samples(RunKey(run_id, "scenario"))
+        for table, rows in written.items():
+            if rows:
                 segments.write_segment(run, table, rows, "local-0", 1)
         return run
+
+    def _samples(self, key):
+        """The points as the collector puts them together."""
+        samples, rows = Samples(), Rows()
+        for point in self.points:
+            if point["metric"] in SAMPLED:
+                attributes = json.loads(point["attributes"]) | {"hw.id": point["hw_id"]}
+                of = SimpleNamespace(resource_id=point["resource_id"], attributes={})
+                number = NumberDataPoint(time_unix_nano=point["time_ns"], as_double=point["double_value"])
+                samples.add(key, of, point["metric"], number, attributes, None)
+        samples.into(rows)
+        return {table: rows.of(key, table) for table in (schema.GPU_SAMPLES, schema.COUNTER_SAMPLES)}

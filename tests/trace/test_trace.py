@@ -8,7 +8,7 @@ from tests.support.stored import run_of_spans, span_row
 from stepmeter.errors import StoreError, UsageError
 from stepmeter.report.lanes import Lanes
 from stepmeter.report.trace import Selection, write_trace
-from stepmeter.store.schema import LOGS, METRIC_POINTS, RESOURCES, STEPS
+from stepmeter.store.schema import GPU_SAMPLES, LOGS, RESOURCES, STEPS
 from stepmeter.store.segments import write_segment
 
 
@@ -114,8 +114,8 @@ def test_steps_phases_device_counters_and_alerts(tmp_path):
     step |= {"start_ns": 0, "end_ns": 10 * MS, "trace_id": "0" * 31 + "1", "span_id": f"{1:016x}", "attributes": "{}"}
     step |= {"device_start_ns": 2 * MS, "device_end_ns": 9 * MS, "peak_allocated_bytes": 3 << 20, "warmup": True}
     write_segment(run, STEPS, [row(STEPS, **step)], "test", 1)
-    point = {"run_id": "run-1", "metric": "hw.power", "kind": "gauge", "time_ns": 4 * MS, "hw_id": "GPU-1", "rank": 0}
-    write_segment(run, METRIC_POINTS, [row(METRIC_POINTS, **point, double_value=300.0)], "test", 1)
+    sample = {"run_id": "run-1", "hw_id": "GPU-1", "rank": 0, "t_hi_ns": 4 * MS, "power_mw": 300_000}
+    write_segment(run, GPU_SAMPLES, [row(GPU_SAMPLES, **sample)], "test", 1)
     alert = {"run_id": "run-1", "time_ns": 5 * MS, "severity_text": "ERROR", "body": "slow", "rank": 0, "step": 1}
     alert |= {"event_name": "stepmeter.alert", "attributes": "{}"}
     write_segment(run, LOGS, [row(LOGS, **alert)], "test", 1)

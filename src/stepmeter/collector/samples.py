@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from stepmeter.collector.decode import ResourceFacts, Rows, RunKey
     from stepmeter.store.schema import Table
 
+_POWER: Final = "hw.power"
+_AVERAGE: Final = "average"
 _TICK_GAP: Final = "stepmeter.energy.tick_gap"
 
 _GPU: Final[dict[str, tuple[str, Callable[[float], float]]]] = {
     "hw.energy": ("energy_mj", lambda joules: round(joules * 1000)),
-    "hw.power": ("power_mw", lambda watts: round(watts * 1000)),
+    _POWER: ("power_mw", lambda watts: round(watts * 1000)),
     "hw.gpu.utilization": ("utilization", float),
     "hw.gpu.memory.usage": ("memory_used_bytes", round),
     "hw.temperature": ("temperature_celsius", float),
@@ -58,6 +60,7 @@ class Samples:
             rank: Its rank, or None.
         """
         value = point.as_int or point.as_double
+        kind = attributes.get("kind") if metric == _POWER else None
         if not -_MAX_INT < value * 1e9 < _MAX_INT * 1e9:  # NaN and infinities are no readings
             return
         common = {"run_id": run.run_id, "resource_id": facts.resource_id}
@@ -73,6 +76,8 @@ class Samples:
             if not isinstance(hw_id, str):
                 return
             sample = self.found.setdefault((run, GPU_SAMPLES, (hw_id, point.time_unix_nano)), dict(common))
+            if kind == _AVERAGE and "power_mw" in sample:
+                return  # the moment's own power says more
             sample |= {
                 "hw_id": hw_id,
                 "hw_type": attributes.get("hw.type") or facts.attributes.get("hw.type"),
@@ -81,6 +86,8 @@ class Samples:
                 "t_hi_ns": point.time_unix_nano,
             }
         sample[column] = convert(value)
+        if metric == _POWER:
+            sample["power_kind"] = kind if isinstance(kind, str) else None
 
     def into(self, rows: Rows) -> None:
         """Append the samples as rows.

@@ -20,7 +20,7 @@ STORAGE_VERSION: Final = "v1.0.0"
 
 PUBLIC_VIEWS: Final = (
     *("steps", "step_phases", "spans", "metrics", "histograms", "resources", "meta"),
-    *("logs", "history", "alerts", "gpu_power"),
+    *("logs", "history", "alerts", "gpu_power", "step_energy"),
     *("otel_traces", "otel_logs", "otel_metrics_gauge", "otel_metrics_sum", "otel_metrics_histogram"),
     *("otel_metrics_exponential_histogram", "otel_metrics_summary"),
 )

@@ -9,7 +9,7 @@ from stepmeter.store.model import Column, Table
 
 __all__ = ["Column", "Table"]
 
-STORE_VERSION: Final = 2
+STORE_VERSION: Final = 3
 """Moves with every change of a table; a newer store is refused, an older one migrated."""
 
 _DUCKDB_TYPES = {"int": "BIGINT", "double": "DOUBLE", "string": "VARCHAR", "boolean": "BOOLEAN"}
@@ -243,6 +243,9 @@ GPU_SAMPLES: Final = Table(
         Column("memory_used_bytes", "BIGINT", "memory of the device in use, in bytes; null without a reading"),
         Column("temperature_celsius", "DOUBLE", "temperature of the device; null without a reading"),
         _RESOURCE_ID,
+        Column(
+            "power_kind", "VARCHAR", "instant; average, over a second; null for the window that NVML documents", since=3
+        ),
     ),
     key=("hw_id", "t_hi_ns"),
     order="t_hi_ns",

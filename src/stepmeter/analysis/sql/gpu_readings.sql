@@ -12,7 +12,7 @@
 --   memory_peak_bytes    greatest memory in use, in bytes; null when not measured
 --   memory_limit_bytes   memory of the device, in bytes; null when not known
 --   temperature_peak_c   greatest temperature, in degrees Celsius; null when not measured
---   power_w              mean power, in W; null when not measured
+--   power_w              mean power, in W, of the moment where the board tells that; null when not measured
 --   power_limit_w        enforced power limit, in W; null when not known
 SELECT
     metrics.hw_id AS hw_id,
@@ -29,7 +29,11 @@ SELECT
             FILTER (resources.hw_id = metrics.hw_id)
     ) AS memory_limit_bytes,
     max("value") FILTER (metric = 'hw.temperature') AS temperature_peak_c,
-    avg("value") FILTER (metric = 'hw.power') AS power_w,
+    coalesce(
+        avg("value") FILTER (metric = 'hw.power' AND metrics.attributes ->> '$.kind' = 'instant'),
+        avg("value") FILTER (metric = 'hw.power' AND metrics.attributes ->> '$.kind' IS NULL),
+        avg("value") FILTER (metric = 'hw.power')
+    ) AS power_w,
     max(CAST(resources.attributes ->> '$."stepmeter.gpu.power.limit"' AS DOUBLE))
         FILTER (resources.hw_id = metrics.hw_id) AS power_limit_w
 FROM metrics JOIN resources USING (resource_id)

@@ -9,18 +9,13 @@
 --   value         the value in that unit
 WITH readings AS (
     SELECT coalesce(rank, 0) AS rank, hw_id, 'power (W)' AS counter, time_ns, power_watts AS value FROM gpu_power
-    UNION
-    SELECT
+    UNION ALL
+    SELECT DISTINCT
         coalesce(rank, 0), hw_id,
-        CASE metric
-            WHEN 'hw.power' THEN 'power (W)'
-            WHEN 'hw.gpu.memory.usage' THEN 'memory (MiB)'
-            ELSE 'resident memory (MiB)'
-        END,
-        time_ns,
-        CASE metric WHEN 'hw.power' THEN value ELSE value / 1048576 END
+        CASE metric WHEN 'hw.gpu.memory.usage' THEN 'memory (MiB)' ELSE 'resident memory (MiB)' END,
+        time_ns, value / 1048576
     FROM metrics
-    WHERE metric IN ('hw.power', 'hw.gpu.memory.usage', 'process.memory.usage')
+    WHERE metric IN ('hw.gpu.memory.usage', 'process.memory.usage')
     UNION ALL
     SELECT rank, NULL, 'step peak allocated (MiB)', end_ns, peak_allocated_bytes / 1048576
     FROM steps

@@ -1,24 +1,29 @@
 CREATE VIEW gpu_power AS
+WITH kinds AS (
+    -- one series of each device: power of the moment where the board has it, else as NVML documents it
+    SELECT run_id, hw_id, min(coalesce(power_kind, 'window')) AS best
+    FROM raw.gpu_samples
+    WHERE power_mw IS NOT NULL AND power_kind IS DISTINCT FROM 'average'
+    GROUP BY run_id, hw_id
+)
 SELECT
-    metrics.run_id AS run_id,
-    metrics.hw_id AS hw_id,
-    any_value(host) AS host,
-    any_value(metrics.rank) AS rank,
-    time_ns,
-    CAST(round(max("value") FILTER (metric = 'hw.power') * 1000) AS BIGINT) AS power_mw,
-    CAST(max("value") FILTER (metric = 'hw.power') AS DOUBLE) AS power_watts,
-    CAST(max("value") FILTER (metric = 'hw.gpu.utilization') AS DOUBLE) AS utilization,
-    CAST(max("value") FILTER (metric = 'hw.gpu.memory.usage') AS BIGINT) AS memory_used_bytes,
-    CAST(max("value") FILTER (metric = 'hw.temperature') AS DOUBLE) AS temperature_celsius,
-    metrics.resource_id AS resource_id
-FROM metrics LEFT JOIN resources USING (resource_id)
-WHERE metric IN ('hw.power', 'hw.gpu.utilization', 'hw.gpu.memory.usage', 'hw.temperature')
-    AND metrics.hw_id IS NOT NULL
-    AND coalesce(metrics.attributes ->> '$."hw.type"', 'gpu') = 'gpu'
-    AND coalesce(metrics.attributes ->> '$.kind', '') != 'average'
-GROUP BY metrics.run_id, metrics.hw_id, metrics.resource_id, time_ns
-HAVING count(*) FILTER (metric = 'hw.power') > 0;
+    samples.run_id AS run_id,
+    samples.hw_id AS hw_id,
+    samples.host AS host,
+    samples.rank AS rank,
+    samples.t_hi_ns AS time_ns,
+    samples.power_mw AS power_mw,
+    samples.power_mw / 1000 AS power_watts,
+    samples.utilization AS utilization,
+    samples.memory_used_bytes AS memory_used_bytes,
+    samples.temperature_celsius AS temperature_celsius,
+    samples.resource_id AS resource_id,
+    samples.power_kind AS power_kind
+FROM raw.gpu_samples AS samples JOIN kinds
+    ON kinds.run_id = samples.run_id AND kinds.hw_id = samples.hw_id
+        AND kinds.best = coalesce(samples.power_kind, 'window')
+WHERE samples.power_mw IS NOT NULL AND coalesce(samples.hw_type, 'gpu') = 'gpu';
 
-COMMENT ON VIEW gpu_power IS 'a power sample of a device';
+COMMENT ON VIEW gpu_power IS 'a power sample of a device, all of one kind: of the moment where the board has that';
 COMMENT ON COLUMN gpu_power.time_ns IS 'when it was read, Unix time in ns';
 COMMENT ON COLUMN gpu_power.power_watts IS 'power of the device in W';
