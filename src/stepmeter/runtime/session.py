@@ -70,6 +70,7 @@ class Session:
     def begin(self) -> None:
         """Watch for torch and arrange the end."""
         from stepmeter.instrumentation.instrumentor import hook_torch
+        from stepmeter.integrations import hook_trainers
 
         with self._guard.over("loading what our threads need"):
             load_ahead()
@@ -81,6 +82,7 @@ class Session:
         spans.step_in_progress = self._step_in_progress
         recording.use(spans)
         hook_torch(self.recorder)
+        hook_trainers(self.recorder)
         # made now: at exit newer Pythons refuse to start a thread
         threading.Thread(target=self._close_when_told, name="stepmeter-exit", daemon=True).start()
         atexit.register(self.end)
@@ -219,10 +221,12 @@ def stop() -> None:
     """Restore everything that was patched and end the session."""
     global _session
     from stepmeter.instrumentation.instrumentor import uninstall
+    from stepmeter.integrations import unhook_trainers
 
     if _session is not None:
         session, _session = _session, None
         session.release()
+        unhook_trainers()
         uninstall()
         use_recorder(None)
 
