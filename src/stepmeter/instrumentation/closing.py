@@ -207,6 +207,36 @@ class Closing:
 
     # ── steps that the program marks itself ─────────────────────────────────────────────────────────────────────
 
+    def hand_over(self, now_ns: int) -> bool:
+        """A trainer says from here on where steps are: what can be published is, the rest is nobody's.
+
+        Args:
+            now_ns: Now, monotonic.
+
+        Returns:
+            Whether the program has said so itself before; the trainer leaves `explicit` at that.
+        """
+        before = self.explicit
+        self.finish(now_ns)
+        self.give_up()
+        self.explicit = True
+        return before
+
+    def give_up(self) -> None:
+        """Discard the step in progress and all that waits for it; harmless when there is nothing."""
+        self.recorder.abort(self.recorder.active)
+        self._reset()
+
+    def adopt(self) -> StepCapture:
+        """What has been fetched and copied is training, a trainer says, whatever runs before its forward.
+
+        Returns:
+            The step that it belongs to.
+        """
+        self.flush()
+        self._undecided.adopt(self._capture, first=False)
+        return self._capture
+
     def step_begins(self, start_ns: int) -> StepCapture:
         """The program says that a step begins here; from the first time on it alone says where steps are.
 

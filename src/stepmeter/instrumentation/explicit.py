@@ -36,6 +36,11 @@ class TracedStep:
         self._installation: Installation | None = None
         self._start_ns = 0
 
+    @property
+    def capture(self) -> StepCapture | None:
+        """The step; None outside the block, and where the block counts for nothing."""
+        return self._capture
+
     def __enter__(self) -> None:
         installation = installed()
         if installation is None or _tracing or not installation.recorder.recording:
@@ -62,6 +67,15 @@ class TracedStep:
         self._installation = self._capture = None
         _tracing.clear()
         end_step(installation.recorder, capture, completed=kind is None, start_ns=self._start_ns)
+
+
+def is_tracing() -> bool:
+    """Whether a step is open that the program marks.
+
+    Returns:
+        True inside a `trace_step`.
+    """
+    return bool(_tracing)
 
 
 def trace_step(model: Any = None) -> TracedStep:
@@ -92,7 +106,7 @@ class WrappedLoader(Generic[Item]):
     def __iter__(self) -> Iterator[Item]:
         start_ns = monotonic_ns()
         iterator = iter(self._iterable)
-        return _Fetches(iterator, self._number, monotonic_ns() - start_ns)
+        return TimedIterator(iterator, self._number, monotonic_ns() - start_ns)
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type] # raises what the program's own iterable raises
@@ -103,7 +117,15 @@ class WrappedLoader(Generic[Item]):
         return getattr(self._iterable, name)
 
 
-class _Fetches(Generic[Item]):
+class TimedIterator(Generic[Item]):
+    """An iterator whose every `__next__` is a fetch.
+
+    Args:
+        iterator: What to read.
+        loader: The number of its loader, from `new_loader`.
+        making_ns: What making the iterator took.
+    """
+
     def __init__(self, iterator: Iterator[Item], loader: int, making_ns: int) -> None:
         self._iterator = iterator
         self._stepmeter_made = (loader, making_ns)
@@ -117,12 +139,17 @@ class _Fetches(Generic[Item]):
         if installation is None:
             return next(self._iterator)
         if self._timed is None or self._timed[0] is not installation:
-            self._timed = installation, installation.timed_next(_Fetches._fetch)
+            self._timed = installation, installation.timed_next(TimedIterator._fetch)
         batch: Item = self._timed[1](self)
         return batch
 
     def _fetch(self) -> Item:
         return next(self._iterator)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_iterator":  # a copy that is not filled yet
+            raise AttributeError(name)
+        return getattr(self._iterator, name)
 
 
 def wrap_loader(iterable: Iterable[Item]) -> WrappedLoader[Item]:

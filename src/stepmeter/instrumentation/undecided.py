@@ -45,7 +45,10 @@ class Undecided:
         waiting = self.waiting
         if len(waiting) >= _LIMIT:
             del waiting[: _LIMIT // 2]
-        waiting.append((region, batch, no_grad))
+        index = len(waiting)
+        while index and waiting[index - 1][1] is None and waiting[index - 1][0][1] >= region[1]:
+            index -= 1  # copied by the loader itself, within the fetch
+        waiting.insert(index, (region, batch, no_grad))
 
     def copied(self, region: Region) -> None:
         """Something was copied to the device."""
