@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from dataclasses import dataclass
 from functools import cache
+from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -50,8 +54,36 @@ def to_arrow(table: Table, rows: Sequence[tuple[Any, ...]]) -> Any:
     Raises:
         pyarrow.ArrowInvalid: A value does not fit its column.
     """
+    _settle_pandas()
     schema = arrow_schema(table)
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     return pa.Table.from_arrays(
         [pa.array(list(c), f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
     )
+
+
+@cache
+def _settle_pandas() -> None:
+    """Have pyarrow find that there is no pandas, once: on its first array it would load it, 0.4 s of CPU for nothing.
+
+    It looks again when a program asks it for a data frame, so that nothing is lost by it.
+    """
+    if "pandas" in sys.modules:
+        return
+    hidden = _HiddenPandas(threading.get_ident())
+    sys.meta_path.insert(0, hidden)
+    try:
+        pa.array([])
+    finally:
+        sys.meta_path.remove(hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class _HiddenPandas(MetaPathFinder):
+    """Hides pandas from one thread; others may be loading it at this moment."""
+
+    thread: int
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:  # noqa: ARG002 - the finder's signature
+        if fullname == "pandas" and threading.get_ident() == self.thread:
+            raise ModuleNotFoundError("hidden from pyarrow", name=fullname)

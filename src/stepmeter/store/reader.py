@@ -18,12 +18,13 @@ import duckdb
 
 from stepmeter.errors import RunNotFoundError, StoreError
 from stepmeter.store import watermark
-from stepmeter.store.catalog import PUBLIC_VIEWS, public_view
+from stepmeter.store.catalog import public_view
 from stepmeter.store.connection import Spill, connect
 from stepmeter.store.files import current, list_segments
 from stepmeter.store.find import find_run
 from stepmeter.store.identity import RUN_FILE, RunIdentity, read_identity, require_known_version
 from stepmeter.store.listing import Cursor, Listing
+from stepmeter.store.needed import EVERYTHING, needed
 from stepmeter.store.query import Answer, one_line, read_answer, require_query
 from stepmeter.store.watermark import RankWatermark
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from stepmeter.store.files import Segment
+    from stepmeter.store.needed import Needed
 
 __all__ = ["Cursor", "RankWatermark", "RunReader", "Snapshot", "Spill", "find_run", "open_run"]
 
@@ -84,6 +86,7 @@ class RunReader:
         self._sealed = identity.sealed_ns is not None
         self._connection = connect(path, sealed=self._sealed, spill=spill)
         self._installed: dict[str, tuple[RunIdentity, tuple[Segment, ...]]] = {}
+        self._views: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -130,26 +133,30 @@ class RunReader:
             raise StoreError(f"{self.path}: no directory data in it; the run is not whole, collect it again")
         return identity
 
-    def _run(self, listing: Listing, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+    def _run(self, listing: Listing, sql: str, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         with self._lock:
             if listing.segments:
-                self._install(listing)
+                self._install(listing, needed(sql))
+                try:
+                    return ask(self._connection)
+                except duckdb.CatalogException:  # a name that stands nowhere in the statement, or nowhere at all
+                    self._install(listing, EVERYTHING)
             elif not self._sealed:
                 self._connection.close()
                 self._connection, self._sealed = connect(self.path, sealed=True, spill=self._spill), True
             return ask(self._connection)
 
-    def _install(self, listing: Listing) -> None:
-        """Point `raw.*` at the files of a snapshot; only what differs is defined anew."""
-        first = not self._installed
-        for table, segments in listing.segments.items():
-            wanted = (listing.identity, segments)
-            if self._installed.get(table.name) != wanted:
+    def _install(self, listing: Listing, wanted: Needed) -> None:
+        """Point what a statement names at the files of a snapshot; only what differs is defined anew."""
+        for table in wanted.tables:
+            state = (listing.identity, listing.segments[table])
+            if self._installed.get(table.name) != state:
                 self._connection.execute(listing.view(table))
-                self._installed[table.name] = wanted
-        if first:
-            for name in PUBLIC_VIEWS:
+                self._installed[table.name] = state
+        for name in wanted.views:
+            if name not in self._views:
                 self._connection.execute(public_view(name))
+                self._views.add(name)
 
 
 class Snapshot:
@@ -224,7 +231,7 @@ class Snapshot:
         Raises:
             StoreError: The statement is wrong or the data can't be read.
         """
-        return self._ask(lambda connection: connection.execute(sql, list(parameters)).fetchall())
+        return self._ask(sql, lambda connection: connection.execute(sql, list(parameters)).fetchall())
 
     def stream(self, sql: str, parameters: Sequence[object] = (), size: int = 4096) -> Iterator[list[tuple[Any, ...]]]:
         """Ask for rows bit by bit; nothing else may be asked of the reader until the last.
@@ -240,7 +247,7 @@ class Snapshot:
         Raises:
             StoreError: The statement is wrong or the data can't be read.
         """
-        result = self._ask(lambda connection: connection.execute(sql, list(parameters)))
+        result = self._ask(sql, lambda connection: connection.execute(sql, list(parameters)))
         try:
             while rows := result.fetchmany(size):
                 yield rows
@@ -262,7 +269,7 @@ class Snapshot:
         Raises:
             StoreError: The statement is wrong or the data can't be read.
         """
-        return self._ask(lambda connection: connection.execute(sql, list(parameters)).fetchnumpy())
+        return self._ask(sql, lambda connection: connection.execute(sql, list(parameters)).fetchnumpy())
 
     def answer(self, sql: str) -> Answer:
         """Run a query that a person wrote, and nothing that would write.
@@ -277,16 +284,16 @@ class Snapshot:
             StoreError: The query is wrong, is more than one, or would write.
         """
         require_query(sql)
-        return self._ask(lambda connection: read_answer(connection.execute(sql)))
+        return self._ask(sql, lambda connection: read_answer(connection.execute(sql)))
 
-    def _ask(self, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
+    def _ask(self, sql: str, ask: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         reader = self._reader
         try:
             try:
-                return reader._run(self._listing, ask)  # noqa: SLF001 - reader and snapshot are one thing
+                return reader._run(self._listing, sql, ask)  # noqa: SLF001 - reader and snapshot are one thing
             except duckdb.IOException:
                 listing = reader._list()  # noqa: SLF001 - as above
                 self._listing = listing.narrowed(self._first_step, self._after)
-                return reader._run(self._listing, ask)  # noqa: SLF001 - as above
+                return reader._run(self._listing, sql, ask)  # noqa: SLF001 - as above
         except duckdb.Error as error:
             raise StoreError(f"{reader.path}: {one_line(error)}") from error

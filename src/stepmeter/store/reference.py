@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 from stepmeter.errors import CheckFailedError
-from stepmeter.store.catalog import PUBLIC_VIEWS, comment_on, write_public_views
+from stepmeter.store.catalog import PUBLIC_VIEWS, comment_on, template_file, write_public_views
 from stepmeter.store.schema import STORE_VERSION, TABLES
+from stepmeter.store.segments import CATALOG_FILE, create_run
 from stepmeter.store.views import listed_view
 
 GOLDEN: Final = Path("src/stepmeter/store/golden.json")
@@ -114,6 +117,10 @@ def check(root: Path) -> None:
         raise CheckFailedError(f"the SQL surface and {GOLDEN} differ; `make golden` rewrites the file")
     if (root / PAGE).read_text(encoding="utf-8") != reference_page():
         raise CheckFailedError(f"{PAGE} is not what the schema says; `make docs` rewrites it")
+    if [path.name for path in _templates(root)] != [template_file().name]:
+        raise CheckFailedError(
+            f"the views in {GOLDEN.parent}/schema are not those of a new run; `make golden` binds them"
+        )
 
 
 def update(root: Path) -> None:
@@ -132,6 +139,21 @@ def update(root: Path) -> None:
     golden.write_text(json.dumps(now, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (root / PAGE).parent.mkdir(parents=True, exist_ok=True)
     (root / PAGE).write_text(reference_page(), encoding="utf-8")
+    _update_template(root)
+
+
+def _update_template(root: Path) -> None:
+    """Take the views from a run that is made without them."""
+    name = template_file().name
+    for path in _templates(root):
+        path.unlink()
+    with tempfile.TemporaryDirectory() as directory:
+        run = create_run(Path(directory), "template", None)
+        shutil.copyfile(run / CATALOG_FILE, root / GOLDEN.parent / "schema" / name)
+
+
+def _templates(root: Path) -> list[Path]:
+    return sorted((root / GOLDEN.parent / "schema").glob("run-*.duckdb"))
 
 
 def _refuse_unversioned(before: dict[str, Any], now: dict[str, Any]) -> None:

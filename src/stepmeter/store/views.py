@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stepmeter.store.model import Table
 
 _FILE_COLUMN: Final = "_stepmeter_file"
+_DATA_DIRECTORY: Final = "raw.data_directory()"
 
 
 def literal(text: str) -> str:
@@ -116,30 +117,44 @@ def listed_view(
     return f"CREATE OR REPLACE VIEW raw.{table.name} AS WITH {parts} SELECT {names(table)} FROM ({selected})"
 
 
-def globbing_view(table: Table, run: Path, *, mixed: bool) -> str:
-    """The statement that defines `raw.<table>` for clients that know nothing of segments.
+def data_directory(run: Path) -> str:
+    """The statement that says where the segments are: the one thing in `run.duckdb` that differs between runs.
+
+    Args:
+        run: The run directory.
+
+    Returns:
+        A `CREATE OR REPLACE MACRO` statement, with a comment.
+    """
+    data = literal(f"{glob.escape(str(run.absolute()))}/{DATA}")
+    return (
+        f"CREATE OR REPLACE MACRO {_DATA_DIRECTORY} AS {data}; "
+        f"COMMENT ON MACRO {_DATA_DIRECTORY.partition('(')[0]} IS 'where the segments are, its glob characters escaped'"
+    )
+
+
+def globbing_view(table: Table, *, mixed: bool) -> str:
+    """The statement that defines `raw.<table>` for clients that know nothing of segments, after `data_directory`.
 
     The listing stands before the scans: DuckDB 1.5 and 2.0 then list first and expand the scans' patterns after,
     so that whatever the listing counts is among the files of the scans.
 
     Args:
         table: The table.
-        run: The run directory.
         mixed: Whether older files lack columns that newer ones have.
 
     Returns:
         A `CREATE OR REPLACE VIEW` statement.
     """
-    base = f"{glob.escape(str(run.absolute()))}/{DATA}/{table.name}"
     parts = ", ".join(
         f"{tier} AS NOT MATERIALIZED (SELECT {names(table)} FROM counted JOIN read_parquet("
-        f"{literal(f'{base}/{tier}/*/*.parquet')}, filename = {literal(_FILE_COLUMN)}, hive_partitioning = false"
+        f"{_under(table, f'{tier}/*/*')}, filename = {literal(_FILE_COLUMN)}, hive_partitioning = false"
         f"{', union_by_name = true' if mixed else ''}) AS stored ON stored.{_FILE_COLUMN} = counted.file)"
         for tier in (COLD, LIVE)
     )
     return (
         f"CREATE OR REPLACE VIEW raw.{table.name} AS "
-        f"WITH listed AS MATERIALIZED ({_listing(f'{base}/*/*/*.parquet')}), "
+        f"WITH listed AS MATERIALIZED ({_listing(_under(table, '*/*/*'))}), "
         f"counted AS MATERIALIZED (SELECT file FROM listed AS one WHERE NOT EXISTS (SELECT 1 FROM listed AS other "
         f"WHERE other.directory = one.directory AND other.level > one.level AND other.first <= one.first "
         f"AND other.last >= one.last)), {parts} "
@@ -160,8 +175,12 @@ def _listing(pattern: str) -> str:
         "SELECT file, part.directory AS directory, part.first::BIGINT AS first, "
         "coalesce(nullif(part.last, ''), part.first)::BIGINT AS last, "
         "coalesce(nullif(part.level, ''), '0')::BIGINT AS level "
-        f"FROM (SELECT file, regexp_extract(file, {name}) AS part FROM glob({literal(pattern)}))"
+        f"FROM (SELECT file, regexp_extract(file, {name}) AS part FROM glob({pattern}))"
     )
+
+
+def _under(table: Table, pattern: str) -> str:
+    return f"{_DATA_DIRECTORY} || {literal(f'/{table.name}/{pattern}.parquet')}"
 
 
 def _read(files: Sequence[str], table: Table, version: int, with_all_columns: str | None) -> str:
