@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from stepmeter.capture.identity import Identity
 from stepmeter.capture.step import Recorder
+from stepmeter.instrumentation import waiting
 from stepmeter.instrumentation.distributed import LateIdentity, hw_id
 
 STEP = {"input_wait": 1, "forward": 1, "backward": 1, "optimizer": 1}
@@ -109,3 +110,31 @@ def test_device_is_told_once():
     identity.scanned(net.modules())
     identity.scanned(net.modules())
     assert told == [torch.device("meta")]
+
+
+def test_what_ddp_measures_is_read_now_and_then(recorder, group):
+    """How long backward waits is read at steps 2, 4, 8, 16 and 101, each a new sample of DDP's, and no sample twice."""
+    net = DistributedDataParallel(model())
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for batch in loader(140):
+        update(net, optimizer, batch)
+    waits = recorder.waits.drain()
+    assert [step for step, _ in waits] == [2, 4, 8, 16, 101]
+    assert all(0 <= wait_ns < 1_000_000_000 for _, wait_ns in waits)
+
+
+def test_without_ddp_nothing_waits(recorder):
+    """A process alone has no such measure."""
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for batch in loader(5):
+        update(net, optimizer, batch)
+    assert recorder.waits.drain() == []
+
+
+def test_backward_that_exchanged_nothing_has_no_wait():
+    """Where DDP timed no exchange there is no wait, and a wait is what the exchange took beyond the computation."""
+    assert waiting._wait_ns({}) is None
+    assert waiting._wait_ns({"backward_comm_time": 0, "backward_compute_comm_overlap_time": 5}) is None
+    assert waiting._wait_ns({"backward_comm_time": 50, "backward_compute_comm_overlap_time": 20}) == 30
+    assert waiting._wait_ns({"backward_comm_time": 50, "backward_compute_comm_overlap_time": 60}) == 0

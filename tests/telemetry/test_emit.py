@@ -128,3 +128,12 @@ def test_histogram_bounds_are_inclusive_above():
     (duration,) = points(aggregator)["stepmeter.step.duration"]
     bucket = list(duration.bucket_counts).index(1)
     assert abs(duration.explicit_bounds[bucket] - 0.1) < 1e-12
+
+
+def test_a_step_says_how_long_backward_waited_where_it_is_known():
+    """A step that brings a new value of DDP's carries it; others have no such attribute."""
+    batch = step()
+    facts = step_facts(batch)
+    with_wait = step_spans(batch, facts, None, origin(), children=False, wait_ns=7 * MS)[0].facts
+    without = step_spans(batch, facts, None, origin(), children=False)[0].facts
+    assert with_wait == {**without, "stepmeter.backward.wait_ns": 7 * MS}

@@ -119,6 +119,7 @@ class Recorder:
         steps: Steps completed so far.
         timing: Completed batches on their way to the drain.
         memory: Their memory snapshots; drained on its own.
+        waits: (step, ns) of the steps in which it became known how long backward waits for other ranks.
         recording: Whether completed steps are published; the queues keep draining when it is switched off.
         identity: Who this process is; replaced when torch.distributed or CUDA say more.
         on_armed: Called once, when the program makes its first optimizer; steps are to come, and none has been.
@@ -142,6 +143,7 @@ class Recorder:
         "recording",
         "steps",
         "timing",
+        "waits",
     )
 
     def __init__(self, identity: Identity | None = None, capacity: int = 2048) -> None:
@@ -149,6 +151,7 @@ class Recorder:
         self.steps = 0
         self.timing: Channel[StepTimeBatch] = Channel(capacity)
         self.memory: Channel[StepMemory] = Channel(capacity)
+        self.waits: Channel[tuple[int, int]] = Channel(capacity)
         self.recording = True
         self.identity = identity or Identity()
         self.on_armed: Callable[[], None] | None = None

@@ -93,6 +93,13 @@ PEAK_RESERVED: Final = Attribute(
     "By",
     "peak_reserved_bytes",
 )
+BACKWARD_WAIT: Final = Attribute(
+    "stepmeter.backward.wait_ns",
+    "int",
+    "Time from this rank's own gradients being ready to the end of their exchange, in the backward that DDP last timed; on "
+    "steps in which a new value was found.",
+    "ns",
+)
 WARMUP: Final = Attribute(
     "stepmeter.warmup",
     "boolean",
@@ -156,5 +163,6 @@ STEP_ATTRIBUTES: Final = (
     DEVICE_START,
     DEVICE_END,
     WARMUP,
+    BACKWARD_WAIT,
 )
 """Everything a `step` span carries."""

@@ -90,7 +90,8 @@ class Boundaries(Closing):
         batch, no_grad = self.fetched[0]
         if batch[0] != loader or no_grad:
             return False
-        if not (self.clean or self._is_clean()) or self.watching or not recorder.steps & recorder.steps + 1:
+        steps = recorder.steps
+        if not (self.clean or self._is_clean()) or self.watching or not steps & steps + 1 or not steps % 100:
             return False
         capture = self._capture
         capture.regions = regions = log[:]

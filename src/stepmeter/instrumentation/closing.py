@@ -48,6 +48,7 @@ class Closing:
         clean: Whether it is known that nothing is known of the step in progress but what is in the log.
         cut: Where a closable step may end, and None as long as no update has been looked at.
         explicit: Whether the program says where its steps are.
+        in_training_step: Whether a trainer says that whatever is called is forward, be it in training mode or not.
         fetching: Whether a loader is asked for a batch.
         in_forward: Whether an outermost forward runs.
         in_backward: Whether an outermost backward runs.
@@ -75,6 +76,7 @@ class Closing:
         "fetching",
         "in_backward",
         "in_forward",
+        "in_training_step",
         "log",
         "memory",
         "on_close",
@@ -110,7 +112,7 @@ class Closing:
 
     def _reset(self) -> None:
         """Forget what is known of the step in progress; its capture stays."""
-        self.fetching = self.in_forward = self.in_backward = False
+        self.fetching = self.in_forward = self.in_backward = self.in_training_step = False
         self.log.clear()
         self.fetched.clear()
         self.updates.clear()
@@ -197,7 +199,8 @@ class Closing:
 
     def _before_publication(self, capture: StepCapture, forward: bool, end_event: Any) -> None:
         recorder = self.recorder
-        if self.watching or not forward or not recorder.steps & recorder.steps + 1:
+        steps = recorder.steps
+        if self.watching or not forward or not steps & steps + 1 or not steps % 100:
             capture.warmup = capture.warmup or self.watching
             self.on_close(not forward)
         if self.memory is not None and not self._snapshot_taken:

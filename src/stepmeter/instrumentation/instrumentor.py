@@ -30,7 +30,7 @@ class Installation:
         timed_next: Makes a timed `__next__` for other iterators than torch's.
     """
 
-    __slots__ = ("_compilations", "_identity", "boundaries", "recorder", "roots", "switches", "timed_next")
+    __slots__ = ("_compilations", "_identity", "_wait", "boundaries", "recorder", "roots", "switches", "timed_next")
 
     def __init__(self, recorder: Recorder, *, strict: bool) -> None:
         # torch is imported by now, and only now may these be
@@ -38,17 +38,19 @@ class Installation:
         from stepmeter.instrumentation.compiled import CompileWatch, skip_frames
         from stepmeter.instrumentation.distributed import LateIdentity
         from stepmeter.instrumentation.undecided import Undecided
+        from stepmeter.instrumentation.waiting import BackwardWait
 
         self.recorder = recorder
         self.boundaries = boundaries = boundary.Boundaries(recorder, strict=strict)
         self.roots = roots.Roots(boundaries)
         self.timed_next = functools.partial(dataloader.timed_next, boundaries)
         self._identity = LateIdentity(recorder)
+        self._wait = BackwardWait(recorder)
         self._compilations = CompileWatch(self._compiling)
         self._identity.on_device = self._train_on
         boundaries.on_close = self._closing
         boundaries.before_fetch = self.roots.scan
-        self.roots.on_scan = self._identity.scanned
+        self.roots.on_scan = self._scanned
         self.switches: list[_Switch] = [
             *dataloader.patches(boundaries),
             *backward.patches(boundaries),
@@ -71,7 +73,12 @@ class Installation:
     def _closing(self, missed_forward: bool) -> None:
         self.roots.step_closed(missed_forward)
         self._identity.step_closed()
+        self._wait.step_closed()
         self._compilations.renew()
+
+    def _scanned(self, modules: list[Any]) -> None:
+        self._wait.scanned(modules)
+        self._identity.scanned(modules)
 
     def _compiling(self) -> None:
         """Dynamo compiles something; what we raised here would reach the program."""

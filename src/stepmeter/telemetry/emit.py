@@ -69,7 +69,13 @@ class Origin:
 
 
 def step_spans(
-    batch: StepTimeBatch, facts: StepFacts, memory: StepMemory | None, origin: Origin, *, children: bool
+    batch: StepTimeBatch,
+    facts: StepFacts,
+    memory: StepMemory | None,
+    origin: Origin,
+    *,
+    children: bool,
+    wait_ns: int | None = None,
 ) -> list[SpanRecord]:
     """The span of a step and, on request, one child for each of its regions.
 
@@ -81,6 +87,7 @@ def step_spans(
         memory: Its allocator peaks, or None.
         origin: Whose it is.
         children: Whether to make the phase spans.
+        wait_ns: How long backward waited for other ranks, where this step brings a new value.
 
     Returns:
         The step span, then its children.
@@ -90,7 +97,10 @@ def step_spans(
     span_id = blake2b(identity.rank.to_bytes(8, "big"), key=trace_id, digest_size=8).digest()
     unix_ns_of = origin.anchor.unix_ns_of
     times_ns = (unix_ns_of(batch.start_ns), unix_ns_of(batch.end_ns))
-    step = SpanRecord(spans.STEP_SPAN.name, trace_id, span_id, b"", *times_ns, _facts_of(batch, facts, memory, origin))
+    known = _facts_of(batch, facts, memory, origin)
+    if wait_ns is not None:
+        known[attributes.BACKWARD_WAIT.key] = wait_ns
+    step = SpanRecord(spans.STEP_SPAN.name, trace_id, span_id, b"", *times_ns, known)
     if not children:
         return [step]
     gpu_ns = facts.regions_gpu_ns or (None,) * len(batch.regions)

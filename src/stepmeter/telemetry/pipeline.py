@@ -91,6 +91,7 @@ class Pipeline:
         self._aggregator = Aggregator(anchor.unix_ns)
         self._budget = budget_from_environ(os.environ)
         self._memory: dict[int, StepMemory] = {}
+        self._waits: dict[int, int] = {}
         self._unresolved = Unresolved()
         self._closing = threading.Event()
         self._deadline_s = float("inf")
@@ -209,6 +210,7 @@ class Pipeline:
         batches = self._recorder.timing.drain()
         for memory in self._recorder.memory.drain():
             self._memory[memory.step] = memory
+        self._waits.update(self._recorder.waits.drain())
         if self._user is not None:
             with self._guard.over("turning spans and rows into telemetry"):
                 self._user.drain(outlet)
@@ -236,6 +238,8 @@ class Pipeline:
             outlet.add(self._emit(batch, device, self._memory.pop(batch.step, None), origin))
             if len(self._memory) > self._recorder.memory.capacity:  # their steps were dropped
                 self._memory = {step: memory for step, memory in self._memory.items() if step > batch.step}
+            if len(self._waits) > self._recorder.waits.capacity:
+                self._waits.clear()
 
     def _emit(
         self, batch: StepTimeBatch, device: DeviceTimes | None, memory: StepMemory | None, origin: emit.Origin
@@ -243,7 +247,8 @@ class Pipeline:
         facts = step_facts(batch, device)
         children = self._budget.take(len(batch.regions), batch.end_ns)
         emit.record_step(batch, facts, memory, origin.run_name, self._aggregator)
-        return emit.step_spans(batch, facts, memory, origin, children=children)
+        wait_ns = self._waits.pop(batch.step, None)
+        return emit.step_spans(batch, facts, memory, origin, children=children, wait_ns=wait_ns)
 
     def _export(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
         with self._guard.over("encoding spans"):
