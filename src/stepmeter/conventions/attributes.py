@@ -96,8 +96,8 @@ PEAK_RESERVED: Final = Attribute(
 BACKWARD_WAIT: Final = Attribute(
     "stepmeter.backward.wait_ns",
     "int",
-    "Time from this rank's own gradients being ready to the end of their exchange, in the backward that DDP last timed; on "
-    "steps in which a new value was found.",
+    "Time from this rank's own gradients being ready to the end of their exchange, in the backward that DDP last "
+    "timed; on steps in which a new value was found.",
     "ns",
 )
 WARMUP: Final = Attribute(
