@@ -13,6 +13,7 @@ from stepmeter.errors import StepmeterError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
 
 COMMANDS = (
     *("run", "collect", "summary", "watch", "compare", "energy", "sample", "diagnoses", "sql", "ingest"),
@@ -21,6 +22,12 @@ COMMANDS = (
 )
 """The subcommands, in the order of the help; each is a module of `stepmeter.commands` with `SUMMARY`, `EXAMPLE`,
 `configure(parser)` and `execute(args) -> exit code`."""
+
+
+def program() -> NoReturn:
+    """Run the process's command and end the process."""
+    sys.meta_path.insert(0, _WithoutPandas())
+    sys.exit(main())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,6 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return code
+
+
+class _WithoutPandas:
+    """Keeps pandas out: nothing here needs it, but pyarrow and DuckDB import it where it is installed, for 0.5 s."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        if name == "pandas":
+            raise ModuleNotFoundError("stepmeter's commands do without pandas", name=name)
+        return None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -75,4 +92,4 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

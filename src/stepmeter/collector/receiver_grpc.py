@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 
 from stepmeter.collector.auth import is_allowed
-from stepmeter.collector.duckdb_processor import DuckdbProcessor
 from stepmeter.collector.journal import Record
 from stepmeter.collector.otlp import Encoding, MalformedError, Signal
 from stepmeter.collector.verdicts import RefusedError, UnavailableError
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from stepmeter.collector.config import Endpoint
+    from stepmeter.collector.duckdb_processor import DuckdbProcessor
     from stepmeter.collector.health import Health
 
 _THREADS: Final = 16
@@ -32,9 +32,6 @@ class GrpcReceiver:
 
     Args:
         endpoint: Where it listens; port 0 takes a free one.
-        signals: What it receives.
-        processor: Where requests go.
-        health: Counters.
 
     Attributes:
         port: The port it listens on.
@@ -43,9 +40,8 @@ class GrpcReceiver:
         StepmeterError: It can't listen there.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, signals: Iterable[Signal], processor: DuckdbProcessor, health: Health
-    ) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._token = endpoint.token
         self._server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="stepmeter-grpc"),
             options=[
@@ -53,10 +49,6 @@ class GrpcReceiver:
                 ("grpc.so_reuseport", 0),  # otherwise two collectors share a port and each gets half
             ],
         )
-        for signal in signals:
-            method = grpc.unary_unary_rpc_method_handler(_exporter(signal, processor, health, endpoint.token))
-            handler = grpc.method_handlers_generic_handler(signal.service, {"Export": method})
-            self._server.add_generic_rpc_handlers((handler,))
         try:
             self.port: int = self._listen(endpoint)
         except RuntimeError as error:
@@ -74,8 +66,18 @@ class GrpcReceiver:
         credentials = grpc.ssl_server_credentials([pair], client_ca, require_client_auth=client_ca is not None)
         return self._server.add_secure_port(endpoint.address, credentials)
 
-    def start(self) -> None:
-        """Begin to receive."""
+    def start(self, signals: Iterable[Signal], processor: DuckdbProcessor, health: Health) -> None:
+        """Begin to receive.
+
+        Args:
+            signals: What it receives.
+            processor: Where requests go.
+            health: Counters.
+        """
+        for signal in signals:
+            method = grpc.unary_unary_rpc_method_handler(_exporter(signal, processor, health, self._token))
+            handler = grpc.method_handlers_generic_handler(signal.service, {"Export": method})
+            self._server.add_generic_rpc_handlers((handler,))
         self._server.start()
 
     def stop(self) -> threading.Event:

@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from stepmeter.collector.auth import is_allowed
-from stepmeter.collector.duckdb_processor import DuckdbProcessor
 from stepmeter.collector.http_body import BodyError, read_body
 from stepmeter.collector.journal import Record
 from stepmeter.collector.otlp import Encoding, MalformedError, Signal, encode_response
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from stepmeter.collector.config import Endpoint, ServerTls
+    from stepmeter.collector.duckdb_processor import DuckdbProcessor
     from stepmeter.collector.health import Health
 
 _TYPES: Final = {"application/x-protobuf": Encoding.PROTOBUF, "application/json": Encoding.JSON}
@@ -38,9 +38,6 @@ class HttpReceiver:
 
     Args:
         endpoint: Where it listens; port 0 takes a free one.
-        signals: What it receives.
-        processor: Where requests go.
-        health: Counters.
 
     Attributes:
         port: The port it listens on.
@@ -49,23 +46,28 @@ class HttpReceiver:
         StepmeterError: It can't listen there.
     """
 
-    def __init__(
-        self, endpoint: Endpoint, signals: Iterable[Signal], processor: DuckdbProcessor, health: Health
-    ) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         try:
-            self._server = _Server(endpoint, processor, health)
+            self._server = _Server(endpoint)
         except OSError as error:
             raise StepmeterError(
                 f"can't listen on {endpoint.address} for HTTP: {error.strerror}; choose another address with --http"
             ) from error
-        self._server.paths = {f"/v1/{signal.name}": signal for signal in signals}
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="stepmeter-http", daemon=True
         )
 
-    def start(self) -> None:
-        """Begin to receive."""
+    def start(self, signals: Iterable[Signal], processor: DuckdbProcessor, health: Health) -> None:
+        """Begin to receive.
+
+        Args:
+            signals: What it receives.
+            processor: Where requests go.
+            health: Counters.
+        """
+        self._server.paths = {f"/v1/{signal.name}": signal for signal in signals}
+        self._server.processor, self._server.health = processor, health
         self._thread.start()
 
     def stop(self) -> None:
@@ -81,11 +83,12 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False  # idle keep-alive connections would hold the end up
     request_queue_size = 128
 
-    def __init__(self, endpoint: Endpoint, processor: DuckdbProcessor, health: Health) -> None:
+    processor: DuckdbProcessor
+    health: Health
+
+    def __init__(self, endpoint: Endpoint) -> None:
         self.paths: dict[str, Signal] = {}
         self.address_family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        self.processor = processor
-        self.health = health
         self.max_bytes = endpoint.max_bytes
         self.token = endpoint.token
         self.idle = threading.Event()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from stepmeter.collector.config import CollectorConfig, join_address
 from stepmeter.collector.decode import UNASSIGNED, RunKey
-from stepmeter.collector.duckdb_processor import DuckdbProcessor
 from stepmeter.collector.forward import Forwarder
 from stepmeter.collector.health import LOGGER, Health
 from stepmeter.collector.otlp import SIGNALS
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import FrameType
+
+    from stepmeter.collector.duckdb_processor import DuckdbProcessor
 
 _SWITCH_INTERVAL_S: Final = 0.001
 """How long a thread may keep the interpreter: building segments must not hold acknowledgements up for 5 ms each."""
@@ -45,61 +46,79 @@ class Ready:
     directory: Path
     run_dir: Path | None
 
+    def __str__(self) -> str:
+        where = ", ".join(f"{name} {at}" for name, at in (("gRPC", self.grpc), ("HTTP", self.http)) if at)
+        return f"{where}; runs in {self.directory}"
+
 
 class Collector:
     """A collector in this process.
 
+    Its addresses are bound before anything else is loaded: who is told of them may connect, and is served once it has
+    started.
+
     Args:
         config: What it does.
         run: The run that takes telemetry which names none; its directory is made at once. None for `unassigned`.
+        on_bound: Called as soon as its addresses are bound.
 
     Raises:
         StepmeterError: An address is taken or the directory can't be written.
     """
 
-    def __init__(self, config: CollectorConfig, run: RunKey | None = None) -> None:
+    def __init__(
+        self, config: CollectorConfig, run: RunKey | None = None, on_bound: Callable[[Ready], None] | None = None
+    ) -> None:
         self.health = Health()
-        self._forwarder = Forwarder(config.destinations, self.health)
-        directory = config.directory
-        try:
-            run_dir = claim_run(directory, run.run_id, run.run_name) if run else None
-            self._processor = DuckdbProcessor(
-                directory,
-                run or RunKey(UNASSIGNED),
-                self.health,
-                config.flush_interval_s,
-                self._forwarder.offer if config.destinations else None,
-            )
-        except StoreVersionError as error:
-            raise UsageError(str(error)) from error
-        except OSError as error:
-            problem = error.strerror or str(error)
-            raise UsageError(f"can't write to {directory}: {problem}; choose another with --dir") from error
-        signals = [known for known in SIGNALS if known.name in config.signals]
-        shared = (signals, self._processor, self.health)
+        self._processor: DuckdbProcessor | None = None
+        self._forwarder: Forwarder | None = None
         self._grpc: GrpcReceiver | None = None
         self._http: HttpReceiver | None = None
         try:
-            if config.grpc:
-                self._grpc = GrpcReceiver(config.grpc, *shared)
-            if config.http:
-                self._http = HttpReceiver(config.http, *shared)
+            config.directory.mkdir(parents=True, exist_ok=True)
+            run_dir = claim_run(config.directory, run.run_id, run.run_name) if run else None
+            self.ready = self._bind(config, run_dir)
+            if on_bound:
+                on_bound(self.ready)
+            self._open(config, run or RunKey(UNASSIGNED))
+        except StoreVersionError as error:
+            self.close()
+            raise UsageError(str(error)) from error
+        except OSError as error:
+            self.close()
+            problem = error.strerror or str(error)
+            raise UsageError(f"can't write to {config.directory}: {problem}; choose another with --dir") from error
         except BaseException:
             self.close()
             raise
-        self.ready = Ready(
+
+    def _bind(self, config: CollectorConfig, run_dir: Path | None) -> Ready:
+        if config.grpc:
+            self._grpc = GrpcReceiver(config.grpc)
+        if config.http:
+            self._http = HttpReceiver(config.http)
+        return Ready(
             grpc=join_address(config.grpc.host, self._grpc.port) if config.grpc and self._grpc else None,
             http=join_address(config.http.host, self._http.port) if config.http and self._http else None,
-            directory=directory,
+            directory=config.directory,
             run_dir=run_dir,
         )
 
+    def _open(self, config: CollectorConfig, run: RunKey) -> None:
+        from stepmeter.collector.duckdb_processor import DuckdbProcessor
+
+        self._forwarder = Forwarder(config.destinations, self.health)
+        on_durable = self._forwarder.offer if config.destinations else None
+        self._processor = DuckdbProcessor(config.directory, run, self.health, config.flush_interval_s, on_durable)
+        self._signals = [known for known in SIGNALS if known.name in config.signals]
+
     def start(self) -> None:
         """Begin to receive."""
+        assert self._processor is not None  # noqa: S101 - for the type checker: a collector that was made has one
         if self._grpc:
-            self._grpc.start()
+            self._grpc.start(self._signals, self._processor, self.health)
         if self._http:
-            self._http.start()
+            self._http.start(self._signals, self._processor, self.health)
 
     def close(self) -> None:
         """Stop receiving, and write everything that was acknowledged into segments."""
@@ -108,16 +127,17 @@ class Collector:
             self._http.stop()
         if grpc_stopped:
             grpc_stopped.wait()
-        self._processor.close()
-        self._forwarder.close()
+        if self._processor:
+            self._processor.close()
+        if self._forwarder:
+            self._forwarder.close()
 
 
-def serve(collector: Collector, announce: Callable[[Ready], None], *, until_stdin_closes: bool) -> None:
+def serve(collector: Collector, *, until_stdin_closes: bool) -> None:
     """Receive until SIGTERM, SIGINT or, if wished, the end of standard input; then drain.
 
     Args:
         collector: A collector that has not started.
-        announce: Called once it receives.
         until_stdin_closes: Whether the end of standard input ends it.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -125,7 +145,7 @@ def serve(collector: Collector, announce: Callable[[Ready], None], *, until_stdi
     if until_stdin_closes:
         threading.Thread(target=end.at_end_of_stdin, name="stepmeter-stdin", daemon=True).start()
     collector.start()
-    announce(collector.ready)
+    LOGGER.info("receiving on %s", collector.ready)
     LOGGER.info("%s: draining", end.wait())
     collector.close()
 

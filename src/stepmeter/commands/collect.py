@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +52,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="VARIABLE",
         help="take headers for those from an environment variable, k=v,k=v, so that secrets stay out of `ps`",
     )
-    parser.add_argument("--json", action="store_true", help="write one line of JSON to stdout when ready")
+    parser.add_argument(
+        "--json", action="store_true", help="write one line of JSON to stdout when its addresses are bound"
+    )
     parser.add_argument("--until-stdin-closes", action="store_true", help="end when standard input does")
 
 
@@ -76,8 +77,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.run_name and not args.run:
         raise UsageError("--run-name without --run; give the run's id too")
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="stepmeter collect: %(message)s")
-    collector = Collector(_config(args), RunKey(args.run, args.run_name) if args.run else None)
-    serve(collector, partial(_announce, as_json=args.json), until_stdin_closes=args.until_stdin_closes)
+    run = RunKey(args.run, args.run_name) if args.run else None
+    collector = Collector(_config(args), run, _announce if args.json else None)
+    serve(collector, until_stdin_closes=args.until_stdin_closes)
     return 0
 
 
@@ -109,15 +111,12 @@ def _moved(endpoint: Endpoint | None, address: str | None) -> Endpoint | None:
     return require_guarded(replace(endpoint, host=host, port=port) if endpoint else Endpoint(host, port))
 
 
-def _announce(ready: Ready, *, as_json: bool) -> None:
-    where = ", ".join(f"{name} {at}" for name, at in (("gRPC", ready.grpc), ("HTTP", ready.http)) if at)
-    print(f"stepmeter collect: receiving on {where}; runs in {ready.directory}", file=sys.stderr, flush=True)
-    if as_json:
-        line = {
-            "grpc": ready.grpc,
-            "http": ready.http,
-            "pid": os.getpid(),
-            "dir": str(ready.directory.absolute()),
-            "run_dir": str(ready.run_dir.absolute()) if ready.run_dir else None,
-        }
-        print(json.dumps(line), flush=True)
+def _announce(ready: Ready) -> None:
+    line = {
+        "grpc": ready.grpc,
+        "http": ready.http,
+        "pid": os.getpid(),
+        "dir": str(ready.directory.absolute()),
+        "run_dir": str(ready.run_dir.absolute()) if ready.run_dir else None,
+    }
+    print(json.dumps(line), flush=True)
