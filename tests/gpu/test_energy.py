@@ -80,3 +80,57 @@ def test_counter_and_power_agree_roughly(readings):
     )
 
     assert integral_j == pytest.approx(ticks[-1][1] - ticks[0][1], rel=0.33)
+
+
+def test_a_span_has_the_energy_of_the_counter(readings):
+    """A span of work has joules between its bounds, more than one of rest as long, and the counter's own difference."""
+    from tests.support.recorded import recorded_spans
+
+    from stepmeter import span
+    from stepmeter.plugins import GpuEnergy
+
+    if not series(readings, "hw.energy"):
+        pytest.skip("this board has no energy counter")
+    plugin = GpuEnergy()
+    matrix = torch.randn(4096, 4096, device="cuda")
+    with recorded_spans():
+        with span("warm", plugins=[plugin]):
+            time.sleep(2)
+        with span("work", plugins=[plugin]) as work:
+            end_ns = time.monotonic_ns() + 2_000_000_000
+            while time.monotonic_ns() < end_ns:
+                matrix = matrix @ matrix / 64
+                torch.cuda.synchronize()
+        time.sleep(1)
+        with span("rest", plugins=[plugin]) as rest:
+            time.sleep(2)
+    plugin.close()
+
+    for each in (work, rest):
+        found = each.metrics
+        assert found["gpu_energy_lower_j"] <= found["gpu_energy_j"] <= found["gpu_energy_upper_j"]
+        assert found["gpu_energy_upper_j"] - found["gpu_energy_lower_j"] < 0.5 * found["gpu_energy_j"]
+    assert work.metrics["gpu_energy_j"] > rest.metrics["gpu_energy_j"] > 0
+
+
+def test_gpu_stats_and_memory_of_a_span(readings):
+    """A span that works shows utilization, and one that allocates 64 MiB a peak and what it kept."""
+    from tests.support.recorded import recorded_spans
+
+    from stepmeter import span
+    from stepmeter.plugins import GpuStats, TorchMemory
+
+    matrix = torch.randn(4096, 4096, device="cuda")
+    with recorded_spans():
+        with span("work", plugins=[GpuStats(interval=0.05)]) as work:
+            end_ns = time.monotonic_ns() + 2_000_000_000
+            while time.monotonic_ns() < end_ns:
+                matrix = matrix @ matrix / 64
+                torch.cuda.synchronize()
+        with span("kept", plugins=[TorchMemory()]) as kept:
+            held = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+            torch.empty(128 << 20, dtype=torch.uint8, device="cuda")
+
+    assert work.metrics["gpu_percent"] > 20
+    assert kept.metrics["gpu_mem_delta_mb"] == held.numel() / (1 << 20)
+    assert kept.metrics["gpu_mem_peak_mb"] >= 192

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from stepmeter.capture.value import number
 
 MAXIMA: Final = frozenset({"gpu_mem_peak_mb", "gpu_mem_used_mb", "gpu_power_max_w"})
-MEANS: Final = frozenset({"cpu_percent", "gpu_percent", "gpu_power_w"})
+MEANS: Final = frozenset({"cpu_percent", "gpu_percent", "gpu_power_w", "gpu_energy_share"})
 """Means are weighted by the spans' durations; what is in neither set is a sum."""
 
 

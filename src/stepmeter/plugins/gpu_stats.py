@@ -58,6 +58,7 @@ class GpuStats:
         self._interval_s = interval
         self._make_source = make_source or (lambda: _nvml_source(index))
         self._source: Source | None = None
+        self._pid = os.getpid()
         self._windows: dict[int, _Window] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -67,8 +68,10 @@ class GpuStats:
         """Begin to collect for a span.
 
         Raises:
-            RuntimeError: The device can't be read; said once.
+            RuntimeError: The device can't be read, or the plugin was made before a fork; said once.
         """
+        if os.getpid() != self._pid:  # its lock may be held by a thread that is not here
+            raise RuntimeError("made before a fork; a child makes plugins of its own")
         with self._lock:
             if self._source is None:
                 self._source = self._make_source()
@@ -84,6 +87,8 @@ class GpuStats:
         Returns:
             `gpu_percent` (mean) and `gpu_mem_used_mb` (peak); nothing for a span that was not seen to start.
         """
+        if os.getpid() != self._pid:
+            return {}
         with self._lock:
             window = self._windows.pop(id(span), None)
         if window is None or self._source is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -49,7 +50,7 @@ class _Peaks:
 
 
 _peaks: dict[int, _Peaks] = {}
-_peaks_lock = threading.Lock()
+os.register_at_fork(after_in_child=_peaks.clear)  # their locks may be held by threads that a child does not have
 
 
 class TorchMemory:
@@ -107,10 +108,7 @@ def peaks_of(device: Any) -> _Peaks:
         RuntimeError: There is no CUDA.
     """
     index = _index(device)
-    with _peaks_lock:
-        if index not in _peaks:
-            _peaks[index] = _Peaks(_TorchAllocator(index))
-        return _peaks[index]
+    return _peaks.get(index) or _peaks.setdefault(index, _Peaks(_TorchAllocator(index)))
 
 
 def _index(device: Any) -> int:

@@ -13,6 +13,7 @@ from stepmeter.conventions import metrics
 from stepmeter.conventions.attributes import HW_ID
 from stepmeter.conventions.resource import HW_TYPE
 from stepmeter.samplers.board import Board
+from stepmeter.samplers.feed import EnergyFeed, feed_of
 from stepmeter.samplers.lock import DeviceLock
 from stepmeter.samplers.ticks import TickFollower
 from stepmeter.units import NS_PER_S, seconds
@@ -41,6 +42,7 @@ class EnergySampling:
         on_fault: Told of what no one expected, by a name and the error.
         lock_directory: Where the lock file is; None for the system's.
         watches_processes: Whether processes of others on the device are looked for.
+        wanted: Whether anybody still wants it; asked at each tick.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class EnergySampling:
         lock_directory: str | None = None,
         *,
         watches_processes: bool = True,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._find_uuid = find_uuid
         self._run_id = run_id
@@ -59,6 +62,8 @@ class EnergySampling:
         self._on_fault = on_fault
         self._lock_directory = lock_directory
         self._watches_processes = watches_processes
+        self._wanted = wanted
+        self._feed = EnergyFeed()
         self._stop = threading.Event()
         self._next_average_ns = self._next_slow_ns = 0
         self._told_faults: dict[str, int] = {}
@@ -107,7 +112,12 @@ class EnergySampling:
             lock = DeviceLock(self._run_id, board.uuid, self._lock_directory)
             while not lock.take():
                 self._rest(RETRY_S)
-            self._follow(board)
+            self._feed = feed_of(uuid)
+            self._feed.followers += 1
+            try:
+                self._follow(board)
+            finally:
+                self._feed.followers -= 1
         finally:
             board.close()
             if lock is not None:
@@ -121,7 +131,8 @@ class EnergySampling:
             self._rest(RETRY_S)
             return
         follower = TickFollower(board.read_counter, monotonic_ns, self._sleep)
-        while True:
+        self._feed.has_counter = has_counter
+        while self._wanted():
             if not has_counter:
                 self._rest(POWER_INTERVAL_S)
             elif not self._tick(board, follower):
@@ -131,6 +142,7 @@ class EnergySampling:
             self._power(board)
             self._slow(board)
             self.cpu_time_s = time.thread_time()
+        raise _StoppedError
 
     def _tick(self, board: Board, follower: TickFollower) -> bool:
         begun = follower.reads
@@ -144,6 +156,7 @@ class EnergySampling:
         finally:
             self.reads += follower.reads - begun
         if tick is not None:
+            self._feed.tick(tick)
             attributes = _attributes(board)
             gap_ns = tick.t_hi_ns - tick.t_lo_ns
             self._put(metrics.HW_ENERGY, tick.energy_mj / 1000, tick.t_hi_ns, attributes)
@@ -161,6 +174,8 @@ class EnergySampling:
             if throttled is not None:
                 self._put(metrics.ENERGY_THROTTLED, int(throttled), now_ns, _attributes(board))
         for kind, power_w in found.items():
+            if kind != "average":
+                self._feed.power(now_ns, power_w)
             if kind != "average" or wants_average:
                 self._put(
                     metrics.HW_POWER, power_w, now_ns, (*_attributes(board), *((("kind", kind),) if kind else ()))
@@ -175,6 +190,7 @@ class EnergySampling:
         self._next_slow_ns = now_ns + _SLOW_EVERY_NS
         limit_w = board.limit_w()
         if limit_w is not None:
+            self._feed.limit_w = limit_w
             self._put(metrics.ENERGY_POWER_LIMIT, limit_w, now_ns, _attributes(board))
         others = board.other_processes(self._run_id) if self._watches_processes else None
         if others is not None:
