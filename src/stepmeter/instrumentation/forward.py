@@ -76,7 +76,8 @@ class ForwardSlot:
         pending = None if timer is None or mark is None else timer.pair(mark)
         training = module.training
         region = (FORWARD_INDEX, start_ns, end_ns, pending)
-        boundaries.log.append(region if grad and training else (ODD_FORWARD, region, grad, training))
+        plain = (grad and training) or boundaries.in_training_step
+        boundaries.log.append(region if plain else (ODD_FORWARD, region, grad, training))
         if grad and not self.called:
             self.called = True
         return result

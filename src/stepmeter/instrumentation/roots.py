@@ -126,14 +126,17 @@ class Roots:
         if self.on_scan is not None:
             self.on_scan(owners)
 
-    def watch(self, module: torch.nn.Module) -> None:
+    def watch(self, module: torch.nn.Module) -> bool:
         """The program names a root itself.
 
         Args:
             module: The root.
+
+        Returns:
+            Whether it had not been named before.
         """
         if module in self._marked:
-            return
+            return False
         for slot in [slot for slot in self._slots if slot.is_of(module)]:
             slot.off()
             self._slots.remove(slot)
@@ -141,6 +144,18 @@ class Roots:
         slot.on()
         if self.on_scan is not None:
             self.on_scan(list(module.modules()))
+        return True
+
+    def unwatch(self, module: torch.nn.Module) -> None:
+        """A root that was named is left as it was; it may be found again.
+
+        Args:
+            module: The root.
+        """
+        slot = self._marked.pop(module, None)
+        if slot is not None:
+            slot.off()
+            self._boundaries.stale = True
 
     def recompiled(self, module: torch.nn.Module) -> None:
         """`module.compile()` has taken a slot of ours: stand before it again.
@@ -168,7 +183,7 @@ class Roots:
 
     def _settle(self, steps: int) -> None:
         """Keep the roots only, once every optimizer has had its turn."""
-        if not any(slot.called for slot in self._slots):
+        if not any(slot.called for slot in self.slots()):
             if steps >= _WATCHED_STEPS:
                 self._release()
             return

@@ -1,0 +1,334 @@
+"""One `Trainer.fit` of Lightning: which of its work belongs to steps, and where they begin and end.
+
+A micro-batch is traced from the end of its fetch to the callbacks' `on_train_batch_end`. Between micro-batches the
+training thread is at rest: evaluation, logging and checkpoints are nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from threading import get_ident
+from typing import Any
+
+from stepmeter.capture.clock import monotonic_ns
+from stepmeter.capture.region import Region
+from stepmeter.capture.step import StepCapture
+from stepmeter.conventions.phases import FORWARD, INPUT_WAIT, OPTIMIZER, PHASES
+from stepmeter.instrumentation.explicit import TracedStep, is_tracing
+from stepmeter.instrumentation.instrumentor import Installation, installed
+
+_INPUT_WAIT = PHASES.index(INPUT_WAIT)
+_FORWARD = PHASES.index(FORWARD)
+_OPTIMIZER = PHASES.index(OPTIMIZER)
+
+Interval = tuple[int, int]
+"""(start, end) on the monotonic clock in ns."""
+
+
+class Fit:
+    """Owns the steps of one `Trainer.fit`.
+
+    Args:
+        trainer: The trainer.
+        installation: What stands in torch.
+
+    Attributes:
+        trainer: The trainer; what others do is not this one's.
+        callback: What the trainer tells us through, once it is attached.
+        evaluating: Whether an evaluation runs.
+    """
+
+    __slots__ = (
+        "_arming",
+        "_before",
+        "_calls",
+        "_compiled",
+        "_fetched_ns",
+        "_group",
+        "_installation",
+        "_outside",
+        "_pieces",
+        "_spans",
+        "_step_ns",
+        "_theirs",
+        "_thread",
+        "_tidied",
+        "_traced_ns",
+        "_update",
+        "_watched",
+        "callback",
+        "evaluating",
+        "trainer",
+    )
+
+    def __init__(self, trainer: Any, installation: Installation) -> None:
+        self.trainer = trainer
+        self.callback: Any = None
+        self.evaluating = False
+        self._installation = installation
+        self._thread = get_ident()
+        self._arming: Any = None
+        self._watched: list[Any] = []
+        self._compiled = False
+        self._theirs = False
+        self._forget()
+        boundaries = installation.boundaries
+        self._before = (boundaries.owner, boundaries.hand_over(monotonic_ns()))
+        self._rest()
+
+    def _forget(self) -> None:
+        """Nothing is known of a group."""
+        self._group: TracedStep | None = None
+        self._spans: list[Interval] = []
+        self._tidied = 0
+        self._fetched_ns: int | None = None
+        self._traced_ns = 0
+        self._begin_batch()
+
+    def _begin_batch(self) -> None:
+        """Nothing is known of a micro-batch."""
+        self._calls: list[Interval] = []
+        self._pieces: list[Region] = []
+        self._update: tuple[int, Any] | None = None
+        self._step_ns = 0
+        self._outside = False
+
+    @property
+    def records(self) -> bool:
+        """Whether anything is to be recorded: not in a forked child, not once it has been switched off."""
+        return installed() is self._installation and self._installation.recorder.recording
+
+    def _attend(self) -> None:
+        """The training thread trains; other loaders than the trainer's are nobody's."""
+        boundaries = self._installation.boundaries
+        boundaries.owner = self._thread if self.records else 0
+        boundaries.fetching = True
+
+    def _rest(self) -> None:
+        boundaries = self._installation.boundaries
+        boundaries.owner = 0
+        boundaries.fetching = False
+
+    @property
+    def trains_here(self) -> bool:
+        """Whether this is the thread that trains, and no evaluation runs on it."""
+        return not self.evaluating and self.records and get_ident() == self._thread
+
+    def evaluation(self) -> Evaluation:
+        """An evaluation begins, in the middle of a group or between two."""
+        return Evaluation(self, self._installation, None if self._group is None else self._group.capture)
+
+    # ── the module ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def training_begins(self, module: Any, arm: Callable[[Any], Any]) -> None:
+        """Checkpoints are restored and averaged copies are made: watch the module, its children and their caller.
+
+        Args:
+            module: The LightningModule.
+            arm: Makes what tells this fit of each `training_step`, or None.
+        """
+        if not self.records:
+            return
+        self.release()
+        self._compiled = getattr(module, "_compiler_ctx", None) is not None
+        roots = self._installation.roots
+        for watched in (module, *module.children()):
+            if roots.watch(watched):
+                self._watched.append(watched)
+        self._arming = arm(module)
+        if self._arming is not None:
+            self._arming.on()
+
+    def release(self) -> None:
+        """Leave the module as it was."""
+        arming, self._arming = self._arming, None
+        if arming is not None:
+            arming.off()
+        watched, self._watched = self._watched, []
+        for module in watched:
+            self._installation.roots.unwatch(module)
+
+    def training_step_begins(self) -> None:
+        """`training_step` is called, by a wrapper's forward with DDP, by an optimizer's closure otherwise."""
+        boundaries = self._installation.boundaries
+        if boundaries.owner != get_ident():
+            return
+        self._outside = boundaries.in_forward
+        boundaries.in_forward = self._compiled  # inside what is compiled no call is seen: all of it is forward
+        boundaries.in_training_step = True
+        self._step_ns = now_ns = monotonic_ns()
+        if self._update is not None:  # an optimizer that evaluates several times has worked since the last one
+            start_ns, mark = self._update
+            self._pieces.append((_OPTIMIZER, start_ns, now_ns, self._pair(mark)))
+            self._update = None
+
+    def training_step_ends(self) -> None:
+        """`training_step` has returned or raised."""
+        start_ns, self._step_ns = self._step_ns, 0
+        if not start_ns:
+            return
+        boundaries = self._installation.boundaries
+        boundaries.in_forward = self._outside
+        boundaries.in_training_step = False
+        end_ns = monotonic_ns()
+        self._calls.append((start_ns, end_ns))
+        if self._compiled:
+            self._pieces.append((_FORWARD, start_ns, end_ns, None))
+
+    def update_begins(self) -> None:
+        """The closure in an optimizer's step has run: forward, backward and what lies between are not the update's."""
+        running = self._installation.boundaries.optimizers
+        if running:
+            name, _, events, _ = running[-1]
+            timer = self._installation.boundaries.timer
+            mark = None if timer is None else timer.mark()
+            running[-1] = (name, monotonic_ns(), events, mark)
+            self._update = (running[-1][1], mark)
+
+    def _pair(self, mark: Any) -> Any:
+        timer = self._installation.boundaries.timer
+        return None if timer is None or mark is None else timer.pair(mark)
+
+    # ── input ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def iterator_made(self) -> None:
+        """The training loader begins anew: what is left of the last round, or of a tuner's, is nobody's."""
+        if self._group is None:
+            self._installation.boundaries.give_up()
+            self._rest()
+
+    def fetch_begins(self) -> None:
+        """The trainer asks for a batch."""
+        self._attend()
+        self._installation.boundaries.fetching = False
+
+    def fetch_ended(self) -> None:
+        """It has it, or there is none left."""
+        boundaries = self._installation.boundaries
+        if boundaries.owner:
+            boundaries.adopt()
+        self._attend()
+        self._fetched_ns = monotonic_ns()
+
+    # ── micro-batches and groups ────────────────────────────────────────────────────────────────────────────────
+
+    def batch_begins(self) -> None:
+        """A micro-batch is about to be trained; the first of a group opens it."""
+        if not self.records:
+            return
+        self._attend()
+        group = self._group
+        if group is not None and (group.capture is None or group.capture.detached):
+            self._close(None)  # ended by the program itself, or given up after a failure of ours
+        if self._group is None and not self._open():
+            return
+        fetched_ns, self._fetched_ns = self._fetched_ns, None
+        self._begin_batch()
+        self._traced_ns = fetched_ns or monotonic_ns()
+        self._installation.boundaries.adopt()
+
+    def _open(self) -> bool:
+        """Open a group, unless the program has a step of its own open here."""
+        self._theirs = is_tracing()
+        if self._theirs:
+            return False
+        memory = self._installation.boundaries.memory
+        if memory is not None:
+            memory.dirty = True  # the peaks since the last step are nobody's
+        self._group = TracedStep()
+        self._group.__enter__()
+        return True
+
+    def batch_ends(self) -> None:
+        """A micro-batch has been trained; an update ends the group."""
+        group, theirs = self._group, self._theirs
+        self._theirs = False
+        if theirs or group is None or group.capture is None or not self.records:
+            self._rest()
+            return
+        boundaries = self._installation.boundaries
+        boundaries.flush()
+        self._spans.append((self._traced_ns, monotonic_ns()))
+        if not group.capture.detached:
+            self._tidy(group.capture)
+        module = self.trainer.lightning_module
+        # manual optimization has no groups: each batch is a step
+        if not (module.automatic_optimization and self.trainer.fit_loop._should_accumulate()):  # noqa: SLF001 - Lightning's only word on it
+            group.capture.away_ns = _away_ns(group.capture.regions, self._spans)
+            self._close(None)
+        self._rest()
+
+    def _tidy(self, capture: StepCapture) -> None:
+        """Keep, of a micro-batch's forwards, those within `training_step`: DDP's own call goes around all of it."""
+        regions, calls = capture.regions, self._calls
+        if calls:
+            regions[self._tidied :] = [
+                region for region in regions[self._tidied :] if region[0] != _FORWARD or _within(region, calls)
+            ]
+        regions += self._pieces
+        self._tidied = len(regions)
+
+    def _close(self, kind: type[BaseException] | None) -> None:
+        group = self._group
+        self._forget()
+        if group is not None:
+            group.__exit__(kind, None, None)
+
+    def ends(self) -> None:
+        """The fit has ended or was left by an exception: a group without an update is no step."""
+        owner, explicit = self._before
+        boundaries = self._installation.boundaries
+        try:
+            self.release()
+            self._close(GeneratorExit)
+            boundaries.give_up()
+        finally:
+            boundaries.explicit = explicit
+            boundaries.fetching = False
+            boundaries.owner = owner if self.records else 0
+
+
+class Evaluation:
+    """An evaluation during a fit, where the training thread rests anyway: its fetches and its memory are nobody's.
+
+    Args:
+        fit: The fit.
+        installation: What stands in torch.
+        capture: The group in progress, if there is one.
+    """
+
+    __slots__ = ("_capture", "_fit", "_memory")
+
+    def __init__(self, fit: Fit, installation: Installation, capture: StepCapture | None) -> None:
+        self._fit = fit
+        self._capture = capture
+        self._memory = installation.boundaries.memory
+        if self._memory is not None and capture is not None:
+            self._memory.closed(capture)
+        fit.evaluating = True
+
+    def ends(self) -> None:
+        """The fit goes on."""
+        self._fit.evaluating = False
+        if self._memory is not None and self._capture is not None:
+            self._memory.opened()
+
+
+def _within(region: Region, intervals: Iterable[Interval]) -> bool:
+    return any(start_ns <= region[1] and region[2] <= end_ns for start_ns, end_ns in intervals)
+
+
+def _away_ns(regions: Iterable[Region], spans: list[Interval]) -> int:
+    """Time of a group that is neither traced nor input: between its micro-batches, and before the first.
+
+    Args:
+        regions: The group's regions.
+        spans: Its micro-batches.
+
+    Returns:
+        ns from the group's beginning to the end of the last micro-batch without these and without the fetches between.
+    """
+    waits = [region for region in regions if region[0] == _INPUT_WAIT and not _within(region, spans)]
+    start_ns, end_ns = min(spans[0][0], *(region[1] for region in regions), spans[0][0]), spans[-1][1]
+    traced_ns = sum(end - start for start, end in spans)
+    return max(0, end_ns - start_ns - traced_ns - sum(end - start for _, start, end, _ in waits))
