@@ -3,7 +3,9 @@
 The device's power follows a script: steps of three phases (520, 640 and 300 W, each with 5 % noise) with idle gaps of
 0 to 10 ms at 110 W. Its counter moves each 100 ms with 1 ms of jitter. Zeus begins and ends a window around each step;
 our sampler follows the counter in a process of its own and knows only when the steps were. The truth of a window is
-the script's own integral over where the window really was.
+the script's own integral over where the window really was: a fraction of a millisecond late, as processes wake up. When
+the phases' work was we know as a device's clock shows it, that is from the script; in brackets is what comes of taking
+each window to be busy from end to end, which lays the late part of a short step into the gap after it.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def measure(directory):
     """Run Zeus and our sampler over the same script.
 
     Returns:
-        The script, rows of (duration in ms, start, end, Zeus's J or None), our readings, why there is no Zeus.
+        The script, where its steps are, rows of (duration in ms, start, end, Zeus's J or None), our readings, why
+        there is no Zeus.
     """
     try:
         zeus, why = python_of(PEER), ""
@@ -81,7 +84,7 @@ def measure(directory):
     while ours.stdout.readline().strip() != "ready":
         pass
     readings = json.loads(ours.communicate()[0])
-    return power, [(ms, *window) for (ms, *_), window in zip(steps, windows, strict=True)], readings, why
+    return power, steps, [(ms, *window) for (ms, *_), window in zip(steps, windows, strict=True)], readings, why
 
 
 def device_of(readings):
@@ -97,8 +100,9 @@ def device_of(readings):
     return DeviceReadings(UUID, counter, PowerTimeline(UUID, power_ns, np.rint(watts * 1000).astype(np.int64)), 650_000)
 
 
-def phases(start_ns, end_ns):
-    """The phases as a device's clock would show them."""
+def phases(steps):
+    """The phases as a device's clock shows them."""
+    start_ns, end_ns = (np.array([step[column] for step in steps], dtype=np.int64) for column in (1, 2))
     shares = np.cumsum([0.0, *(share for _, share in PHASES)])
     edges = [start_ns + np.rint((end_ns - start_ns) * share).astype(np.int64) for share in shares]
     return [Windows(edges[index], edges[index + 1]) for index in range(len(PHASES))]
@@ -106,12 +110,13 @@ def phases(start_ns, end_ns):
 
 def accuracy():
     with tempfile.TemporaryDirectory() as directory:
-        power, windows, readings, why = measure(directory)
+        power, steps, windows, readings, why = measure(directory)
     device = device_of(readings)
     step_ms = np.array([row[0] for row in windows])
     start_ns, end_ns = (np.array([row[column] for row in windows], dtype=np.int64) for column in (1, 2))
     truth = np.array([power.energy_j(start, end) * 1000 for start, end in zip(start_ns, end_ns, strict=True)])
-    found = estimate(device, start_ns, end_ns, device.sharing(*phases(start_ns, end_ns)))
+    sharing = device.sharing(*phases(steps))
+    found = estimate(device, start_ns, end_ns, sharing)
     plain = estimate(device, start_ns, end_ns, device.sharing(union(start_ns, end_ns)))
     theirs = None if why else np.array([row[3] * 1000 for row in windows])
     outside = 0
@@ -129,7 +134,7 @@ def accuracy():
     edges = np.array(
         [*device.counter.tick_ns[:1], *np.stack([start_ns, end_ns], axis=1).ravel(), device.counter.tick_ns[-1]]
     )
-    tiles = estimate(device, edges[:-1], edges[1:], device.sharing(*phases(start_ns, end_ns)))
+    tiles = estimate(device, edges[:-1], edges[1:], sharing)
     yield {
         "what": "steps and gaps less the counter's own difference",
         "measured": f"{int(tiles.value_mj.sum() - total)} mJ of {total / 1000:.0f} J",
@@ -153,7 +158,9 @@ def _accuracy_row(ms, truth, found, plain, chosen, theirs, why):
 
     ours, half = found.value_mj[chosen], ((found.upper_mj - found.lower_mj)[chosen] / 2 / truth).mean()
     bias = float(ours.sum() / truth.sum() - 1)
-    text = f"{error(ours):.1%} (busy/idle {error(plain.value_mj[chosen]):.1%}), sum {bias:+.2%}, bound +-{half:.0%}"
+    busy = plain.value_mj[chosen]
+    busy_bias = float(busy.sum() / truth.sum() - 1)
+    text = f"{error(ours):.1%}, sum {bias:+.2%} (busy/idle {error(busy):.1%}, {busy_bias:+.2%}), bound +-{half:.0%}"
     if theirs is not None:
         zero, their_bias = float((theirs == 0).mean()), float(theirs.sum() / truth.sum() - 1)
         text += f"; Zeus {error(theirs):.1%}, {zero:.0%} zero, sum {their_bias:+.1%}"

@@ -126,16 +126,48 @@ def test_spans_of_agent_frameworks_are_steps(energy, call, tool, usage):
     assert found["dropped_steps"] == []
 
 
-def test_a_span_that_encloses_steps_is_none(energy):
-    """A tool that calls a model is not counted beside its call, however many spans lie between."""
+def test_a_span_that_encloses_steps_has_the_rest_of_its_time(energy):
+    """A tool that calls a model has the time around its call, however many spans lie between; nothing counts twice."""
     run = serving()
     run.span(0, 4, "outer", name="agent as tool", **{"gen_ai.operation.name": "execute_tool"})
     run.span(1, 4, "http", "outer", name="POST")
     run.span(1, 3, "inner", "http", **{"gen_ai.operation.name": "chat"})
     found = energy(run, "--genai")["trajectory"]
 
-    assert [(one["name"], one["energy_mj"]) for one in found["steps"]] == [("chat", 200_000)]
+    assert [(one["step_id"], one["name"], one["piece"], one["energy_mj"]) for one in found["steps"]] == [
+        (1, "agent as tool", [1, 2], 100_000),
+        (2, "chat", None, 200_000),
+        (3, "agent as tool", [2, 2], 100_000),
+    ]
+    assert found["dropped_steps"] == []
+
+
+def test_a_call_that_two_instrumentations_record_counts_once(energy):
+    """A wrapper around a client's call of the same length has no time of its own; the call's tokens count once."""
+    run = serving()
+    tokens = {"gen_ai.usage.input_tokens": 30, "gen_ai.usage.output_tokens": 7}
+    run.span(0, 2, "outer", name="wrapper", **{"gen_ai.operation.name": "chat"}, **tokens)
+    run.span(0, 1.9995, "inner", "outer", **{"gen_ai.operation.name": "chat"}, **tokens)
+    found = energy(run, "--genai")["trajectory"]
+
+    assert [(one["name"], one["usage_output_tokens"]) for one in found["steps"]] == [("chat", 7)]
     assert found["dropped_steps"] == [{"step_id": 1, "reason": "encloses_other_steps"}]
+
+
+def test_parallel_calls_inside_a_tool_leave_it_the_rest(energy):
+    """The time of calls that overlap is taken from what encloses them once; the later of them is dropped as ever."""
+    run = serving()
+    run.span(0, 5, "outer", name="search", **{"gen_ai.operation.name": "execute_tool"})
+    run.span(1, 3, "one", "outer", **{"gen_ai.operation.name": "chat"})
+    run.span(2, 4, "two", "outer", **{"gen_ai.operation.name": "chat"})
+    found = energy(run, "--genai")["trajectory"]
+
+    assert [(one["kind"], one["energy_mj"]) for one in found["steps"]] == [
+        ("tool", 100_000),
+        ("llm_call", 200_000),
+        ("tool", 100_000),
+    ]
+    assert found["dropped_steps"] == [{"step_id": 3, "reason": "overlaps_preceding_step"}]
 
 
 def test_user_spans_are_steps(energy):
@@ -158,7 +190,23 @@ def test_no_trajectory_has_its_reason(energy, steps):
     run = EnergyRun()
     run.server("generation_tokens", 10, 5)
 
-    assert energy(run, "--steps", steps) == {"trajectory": None, "withheld": "no_device_timeline"}
+    found = energy(run, "--steps", steps)
+    assert (found["trajectory"], found["withheld"]) == (None, "no_device_timeline")
+    assert [one["generation_tokens_delta"] for one in found["steps"]] == [20, 10, 10]
+    assert {one["energy_mj"] for one in found["steps"]} == {None}
+    assert found["host_total_mj"] is None
+    assert "RAPL" in found["host_reason"]
+
+
+def test_text_without_devices_has_times_and_tokens(energy, steps):
+    """Without a device the table has no column of energies, and the text says why."""
+    run = EnergyRun()
+    run.server("generation_tokens", 10, 5)
+    text = energy(run, "--steps", steps, json_=False)
+
+    assert text.startswith("No energy of devices: no device sent hw.power")
+    assert text.splitlines()[2].split() == ["step", "kind", "time", "tokens"]
+    assert "no energy of CPUs: no RAPL counter was read" in text
 
 
 def test_our_own_samples_need_their_anchor(energy, steps):
@@ -246,7 +294,54 @@ def test_training_without_a_device_says_so(energy):
     run.sender("resource-0")
     run.step(1, 0, 1, hw_id=None)
 
-    assert energy(run, json_=False) == "No energy per step: no step ran on a GPU.\n"
+    text = energy(run, json_=False)
+    assert text.startswith("No energy per step: no step ran on a GPU.\nNo energy of CPUs: no RAPL counter was read")
+
+
+def on_cpus(run, watts=40):
+    """A package and its memory, read ten times a second for 11 s."""
+    for zone, kind, power_w in (("package-0", "cpu", watts), ("package-0/dram", "memory", 10)):
+        for tick in range(111):
+            of = {"hw_id": f"box/{zone}", "hw_type": kind}
+            run.point("hw.energy", tick / 10, power_w * tick / 10, **of)
+            run.point("stepmeter.energy.tick_gap", tick / 10, 0.0, **of)
+    return run
+
+
+def test_steps_have_the_energy_of_cpus(energy):
+    """A step has what packages and memory took in its window, beside the GPU's; the rest is in nobody's step."""
+    found = energy(on_cpus(training()))["energy"]
+    (rank,), host = found["host"]["ranks"], found["host"]
+
+    assert found["mj_per_step"] == 270_000
+    assert (host["mj_per_step"], rank["median_mj"], rank["scope"]) == (45_000, 45_000, "host")
+    assert rank["methods"] == {"counter_exact": 10}
+    assert [(one["kind"], one["total_mj"], one["steps_mj"], one["scope"]) for one in host["devices"]] == [
+        ("cpu", 440_000, 360_000, "host"),
+        ("memory", 110_000, 90_000, "host"),
+    ]
+
+
+def test_a_training_on_cpus_has_its_energy(energy):
+    """Without a GPU the steps have the host's energy, which ranks on one host share, and text and JSON say so."""
+    run = on_cpus(EnergyRun())
+    for number in range(10):
+        for rank in range(2):
+            run.step(number + 1, number, number + 1, rank=rank, hw_id=None)
+    found = energy(run)["energy"]
+
+    assert (found["reason"], found["mj_per_step"]) == ("no step ran on a GPU", None)
+    assert [one["total_mj"] for one in found["host"]["ranks"]] == [250_000, 250_000]
+    assert "25 J a step of CPUs and memory" in energy(run, json_=False).replace("25.0 J", "25 J")
+
+
+def test_calls_have_the_energy_of_cpus(energy, steps):
+    """A trajectory's steps have what the host took, beside the devices' energy."""
+    found = energy(on_cpus(serving()), "--steps", steps)["trajectory"]
+
+    assert [one["host"]["value_mj"] for one in found["steps"]] == [100_000, 50_000, 50_000]
+    assert found["host_total_mj"] == 550_000
+    assert found["total_energy_mj"] == 500_000
 
 
 def test_training_text_has_the_essentials(energy):

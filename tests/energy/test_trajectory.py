@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.support.energy import S, ints, power_of
 
 from stepmeter.analysis.energy.attribution import DeviceReadings
+from stepmeter.analysis.energy.counter import CounterTimeline
 from stepmeter.analysis.energy.counters import CounterSeries, phase_share, trusted
 from stepmeter.analysis.energy.joining import join
 from stepmeter.analysis.energy.power import PowerTimeline
@@ -168,9 +169,28 @@ def test_withheld_says_why():
     no_anchor = Sources(sources().devices, server(), 10, None, lacks_anchor=True)
 
     assert join([], sources()) == Withheld("no_steps")
-    assert join(one, Sources(())) == Withheld("no_device_timeline")
-    assert join(one, Sources((), device_samples=1)) == Withheld("fewer_than_two_samples")
-    assert join(one, no_anchor) == Withheld("no_anchor")
+    assert join(one, Sources(())).reason == "no_device_timeline"
+    assert join(one, Sources((), device_samples=1)).reason == "fewer_than_two_samples"
+    assert join(one, no_anchor).reason == "no_anchor"
+
+
+def test_a_withheld_trajectory_still_has_times_tokens_and_the_cpus_energy():
+    """What is known without devices is told: when each step was, its tokens, and what the host's CPUs took."""
+    at = ints(*(sec(t) for t in range(4)))
+    counter = CounterTimeline("host/package-0", at, at, ints(0, 20_000, 60_000, 80_000))
+    zone = DeviceReadings(counter.hw_id, counter, None, kind="cpu")
+    tokens = CounterSeries([sec(t) for t in range(4)], [0, 10, 30, 30])
+    steps = [step(2, "tool", 2, 3), step(1, "llm_call", 1, 2)]
+    found = join(steps, Sources((), trusted({"generation_tokens": [tokens]}), zones=(zone,)))
+
+    assert [(one.step.step_id, one.start_elapsed_ns, one.energy_mj) for one in found.steps] == [
+        (1, 0, None),
+        (2, S, None),
+    ]
+    assert [one.generation_tokens_delta for one in found.steps] == [20, 0]
+    assert [one.host.value_mj for one in found.steps] == [40_000, 20_000]
+    assert found.steps[0].host.scope == "host"
+    assert found.host_total_mj == 80_000
 
 
 def test_a_foreign_run_is_anchored_by_its_first_sample():

@@ -12,7 +12,11 @@ def zone(powercap, folder, name, energy_uj=1_000_000, range_uj=262_143_328_850):
 
 
 def read(sampler):
-    return {dict(one.attributes)["hw.id"].split("/", 1)[1]: one.value for one in sampler.read(7)}
+    return {
+        dict(one.attributes)["hw.id"].split("/", 1)[1]: one.value
+        for one in sampler.read(7)
+        if one.metric == "hw.energy"
+    }
 
 
 def test_packages_and_memory_are_read(tmp_path):
@@ -25,7 +29,23 @@ def test_packages_and_memory_are_read(tmp_path):
     sampler = RaplSampler(tmp_path)
 
     assert read(sampler) == {"package-0": 1.0, "package-0/dram": 2.5}
-    assert [dict(one.attributes)["hw.type"] for one in sampler.read(7)] == ["cpu", "memory"]
+    assert [dict(one.attributes)["hw.type"] for one in sampler.read(7)] == ["cpu", "cpu", "memory", "memory"]
+
+
+def test_each_reading_says_when_it_was(tmp_path):
+    """A reading's moment is that at which it was read; the counter held it since at most a millisecond before."""
+    zone(tmp_path, "intel-rapl:0", "package-0")
+    zone(tmp_path, "intel-rapl:1", "package-1")
+    times = iter([1_200_000, 1_500_000])
+    readings = RaplSampler(tmp_path, lambda: next(times)).read(1_000_000)
+
+    assert [(one.at_ns, one.metric) for one in readings] == [
+        (1_200_000, "hw.energy"),
+        (1_200_000, "stepmeter.energy.tick_gap"),
+        (1_500_000, "hw.energy"),
+        (1_500_000, "stepmeter.energy.tick_gap"),
+    ]
+    assert [one.value for one in readings[1::2]] == [0.0012, 0.0013]
 
 
 def test_a_counter_that_wraps_goes_on(tmp_path):

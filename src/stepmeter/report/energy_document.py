@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from stepmeter.analysis.energy.model import GAIN_ERROR_SHARE, Bases, DeviceEnergy, Estimate, RankEnergy, TrainingEnergy
+from stepmeter.analysis.energy.model import (
+    GAIN_ERROR_SHARE,
+    NO_RAPL,
+    Bases,
+    DeviceEnergy,
+    RankEnergy,
+    Scope,
+    TrainingEnergy,
+)
 from stepmeter.analysis.energy.trajectory import CLOCK_ASSUMPTION, StepEnergy, Trajectory, Withheld
 
 Document = dict[str, Any]
@@ -19,10 +27,11 @@ def trajectory_document(found: Trajectory | Withheld) -> Document:
         found: The trajectory, or why there is none.
 
     Returns:
-        The document; `trajectory` is null beside `withheld` when there is none.
+        The document; when there is none `trajectory` is null, beside `withheld` and `steps` with times and tokens.
     """
     if isinstance(found, Withheld):
-        return {"trajectory": None, "withheld": found.reason}
+        steps = [_step(one) for one in found.steps]
+        return {"trajectory": None, "withheld": found.reason, "steps": steps, **_host(found)}
     return {"trajectory": _trajectory(found), "withheld": None}
 
 
@@ -40,6 +49,7 @@ def _trajectory(found: Trajectory) -> Document:
         "unattributed_energy_mj": found.unattributed_energy_mj,
         "run_duration_ns": found.run_duration_ns,
         "unattributed_duration_ns": found.unattributed_duration_ns,
+        **_host(found),
         "dropped_steps": [asdict(one) for one in found.dropped_steps],
         "basis": "power_integral",
         "is_measurement": found.is_measurement,
@@ -59,6 +69,10 @@ def _trajectory(found: Trajectory) -> Document:
     }
 
 
+def _host(found: Trajectory | Withheld) -> Document:
+    return {"host_total_mj": found.host_total_mj, "host_reason": NO_RAPL if found.host_total_mj is None else None}
+
+
 def _step(one: StepEnergy) -> Document:
     step = one.step
     return {
@@ -76,16 +90,15 @@ def _step(one: StepEnergy) -> Document:
         "decode_time_ns_delta": one.decode_time_ns_delta,
         "tokens_per_joule": one.tokens_per_joule,
         "cache_hit_rate": one.cache_hit_rate,
-        "estimate": _estimate(one.estimate),
+        "estimate": None if one.estimate is None else asdict(one.estimate),
+        "host": None if one.host is None else asdict(one.host),
         "name": step.name,
         "model": step.model,
         "usage_input_tokens": step.input_tokens,
         "usage_output_tokens": step.output_tokens,
+        "span_id": step.span_id,
+        "piece": step.piece,
     }
-
-
-def _estimate(found: Estimate) -> Document:
-    return {**asdict(found), "scope": found.scope}
 
 
 def _bases(bases: Bases) -> Document:
@@ -115,7 +128,13 @@ def training_document(found: TrainingEnergy, faults: dict[str, str] | None = Non
         "idle_share": found.idle_share,
         "gain_error_share": GAIN_ERROR_SHARE,
         "devices": [_device(one, (faults or {}).get(one.hw_id)) for one in found.devices],
-        "ranks": _ranks(found.ranks, found.devices),
+        "ranks": _ranks(found.ranks, {device.hw_id: device.scope for device in found.devices}),
+        "host": {
+            "reason": found.host_reason,
+            "mj_per_step": found.host_mj_per_step,
+            "devices": [_device(one, None) for one in found.host_devices],
+            "ranks": _ranks(found.host_ranks, {}),
+        },
     }
 
 
@@ -128,15 +147,14 @@ def _device(one: DeviceEnergy, faults: str | None) -> Document:
     }
 
 
-def _ranks(ranks: Sequence[RankEnergy], devices: Sequence[DeviceEnergy]) -> list[Document]:
-    scopes = {device.hw_id: device.scope for device in devices}
+def _ranks(ranks: Sequence[RankEnergy], scopes: Mapping[str, Scope]) -> list[Document]:
     return [
         {
             **asdict(one),
             "mj_per_step": one.total_mj / one.steps if one.steps else None,
             "mj_per_sample": one.total_mj / one.samples if one.samples else None,
             "mj_per_token": one.total_mj / one.tokens if one.tokens else None,
-            "scope": scopes[one.hw_id],
+            "scope": scopes.get(one.hw_id, "host"),
             "phases": "apportioned by time",
         }
         for one in ranks

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from stepmeter.analysis.energy.model import GAIN_ERROR_SHARE, DeviceEnergy, Estimate, RankEnergy, TrainingEnergy
+from stepmeter.analysis.energy.model import (
+    GAIN_ERROR_SHARE,
+    NO_RAPL,
+    DeviceEnergy,
+    Estimate,
+    RankEnergy,
+    TrainingEnergy,
+)
+from stepmeter.analysis.energy.steps import TrajectoryStep
 from stepmeter.analysis.energy.trajectory import CLOCK_ASSUMPTION, StepEnergy, Trajectory, Withheld
 from stepmeter.units import NS_PER_S, format_duration, format_energy, format_share
+
+_RANK_COLUMNS = ("rank", "steps", "J/step", "half width", "per sample", "per token", "by")
+_DEVICE_COLUMNS = ("device", "total", "in steps", "idle", "idle time", "basis")
 
 _WITHHELD = {
     "no_steps": "there are no steps; check the step file, or that the run holds such spans",
@@ -26,12 +37,33 @@ def trajectory_text(found: Trajectory | Withheld) -> str:
         Lines of text.
     """
     if isinstance(found, Withheld):
-        return f"No trajectory: {_WITHHELD.get(found.reason, found.reason)}.\n"
+        lines = [f"No energy of devices: {_WITHHELD.get(found.reason, found.reason)}.", ""]
+        if not found.steps:
+            return f"{lines[0]}\n"
+        return "\n".join([*lines, *_steps(found.steps), "", _of_cpus(found), f"clock: {CLOCK_ASSUMPTION}", ""])
+    return "\n".join([_headline(found), "", *_steps(found.steps), "", *_notes(found), ""])
+
+
+def _steps(steps: Sequence[StepEnergy]) -> Iterable[str]:
+    """A column that no step has a figure for is left out."""
+    if not steps:
+        return ["no step has a figure"]
     rows = [
-        ("step", "kind", "time", "energy", "estimate", "between", "tokens", "tok/J", "cache"),
-        *map(_row, found.steps),
+        ("step", "kind", "time", "energy", "estimate", "between", "CPUs", "tokens", "tok/J", "cache"),
+        *map(_row, steps),
     ]
-    return "\n".join([_headline(found), "", *_table(rows), "", *_notes(found), ""])
+    shown = [number for number, column in enumerate(zip(*rows[1:], strict=True)) if number < 3 or {*column} != {"-"}]
+    return _table([tuple(row[number] for number in shown) for row in rows])
+
+
+def _of_cpus(found: Trajectory | Withheld) -> str:
+    if found.host_total_mj is None:
+        return f"no energy of CPUs: {NO_RAPL}"
+    in_steps_mj = sum(one.host.value_mj or 0 for one in found.steps if one.host is not None)
+    return (
+        f"CPUs: {format_energy(in_steps_mj)} in steps of {format_energy(found.host_total_mj)}, packages and memory, "
+        "whoever used them"
+    )
 
 
 def _headline(found: Trajectory) -> str:
@@ -48,18 +80,26 @@ def _row(one: StepEnergy) -> tuple[str, ...]:
     step = one.step
     return (
         str(step.step_id),
-        step.kind if step.name is None else f"{step.kind} {step.name}",
+        _name(step),
         format_duration((step.end_unix_ns - step.start_unix_ns) / NS_PER_S),
         format_energy(one.energy_mj),
-        format_energy(one.estimate.value_mj),
+        format_energy(one.estimate.value_mj if one.estimate else None),
         _between(one.estimate),
+        format_energy(one.host.value_mj if one.host else None),
         _count(one.generation_tokens_delta if step.output_tokens is None else step.output_tokens),
         "-" if one.tokens_per_joule is None else f"{one.tokens_per_joule:.3f}",
         format_share(one.cache_hit_rate),
     )
 
 
-def _between(found: Estimate) -> str:
+def _name(step: TrajectoryStep) -> str:
+    piece = "" if step.piece is None else f" ({step.piece[0]}/{step.piece[1]})"
+    return f"{step.kind} {step.name or ''}{piece}".strip()
+
+
+def _between(found: Estimate | None) -> str:
+    if found is None:
+        return "-"
     if found.lower_mj is None or found.upper_mj is None:
         return found.reason or "-"
     return f"{format_energy(found.lower_mj)} .. {format_energy(found.upper_mj)}"
@@ -91,6 +131,7 @@ def _notes(found: Trajectory) -> Iterable[str]:
             f"apportioned to prefill: {format_energy(share.prefill_by_time_mj)} by time, "
             f"{format_energy(share.prefill_by_tokens_mj)} by tokens"
         )
+    yield _of_cpus(found)
     yield f"clock: {CLOCK_ASSUMPTION}"
     yield f"beyond all this a board's sensor may be off by {GAIN_ERROR_SHARE:.0%}"
 
@@ -105,18 +146,38 @@ def training_text(found: TrainingEnergy, faults: Mapping[str, str]) -> str:
     Returns:
         Lines of text.
     """
-    if found.reason is not None or not found.ranks:
-        failed = "".join(f"\n{hw_id}: queries failed: {reasons}" for hw_id, reasons in faults.items())
-        return f"No energy per step: {found.reason or 'no step was covered by readings'}.{failed}\n"
-    ranks = [("rank", "steps", "J/step", "half width", "per sample", "per token", "by"), *map(_rank_row, found.ranks)]
-    devices = [("device", "total", "in steps", "idle", "idle time", "basis"), *map(_device_row, found.devices)]
-    per_step = format_energy(found.mj_per_step)
-    lines = [f"{per_step} a step; {format_share(found.idle_share)} of the energy was in nobody's step", ""]
-    lines += [*_table(ranks), "", *_table(devices), ""]
+    lines = [*_of_gpus(found), *_of_hosts(found)]
     lines += [f"{hw_id}: queries failed: {reasons}" for hw_id, reasons in faults.items()]
-    lines += [f"{one.hw_id}: shared; ranks' figures are apportioned" for one in found.devices if one.scope != "gpu"]
-    lines.append(f"beyond the bounds a board's sensor may be off by {GAIN_ERROR_SHARE:.0%}")
+    if found.ranks or found.host_ranks:
+        lines.append(f"beyond the bounds a board's sensor may be off by {GAIN_ERROR_SHARE:.0%}")
     return "\n".join([*lines, ""])
+
+
+def _of_gpus(found: TrainingEnergy) -> Iterable[str]:
+    if found.reason is not None or not found.ranks:
+        yield f"No energy per step: {found.reason or 'no step was covered by readings'}."
+        return
+    per_step = format_energy(found.mj_per_step)
+    yield f"{per_step} a step; {format_share(found.idle_share)} of the energy was in nobody's step"
+    yield ""
+    yield from _ranks_and_devices(found.ranks, found.devices)
+    yield from (f"{one.hw_id}: shared; ranks' figures are apportioned" for one in found.devices if one.scope != "gpu")
+
+
+def _of_hosts(found: TrainingEnergy) -> Iterable[str]:
+    if not found.host_ranks:
+        yield f"No energy of CPUs: {found.host_reason}."
+        return
+    yield f"{format_energy(found.host_mj_per_step)} a step of CPUs and memory, whoever used them"
+    yield ""
+    yield from _ranks_and_devices(found.host_ranks, found.host_devices)
+
+
+def _ranks_and_devices(ranks: Sequence[RankEnergy], devices: Sequence[DeviceEnergy]) -> Iterable[str]:
+    yield from _table([_RANK_COLUMNS, *map(_rank_row, ranks)])
+    yield ""
+    yield from _table([_DEVICE_COLUMNS, *map(_device_row, devices)])
+    yield ""
 
 
 def _rank_row(one: RankEnergy) -> tuple[str, ...]:

@@ -147,6 +147,7 @@ BRIEFS: Final[dict[str, str]] = {
     "sample_energy_mj": "energy of the steps over their samples; null where a step does not know them",
     "token_energy_mj": "energy of the steps over their tokens; null where a step does not know them",
     "total_energy_mj": "energy of the steps",
+    "step_cpu_energy_mj": "energy of the host's CPUs and memory during the median step, whoever used them",
 }
 """Every metric of every section; the unit is in its name."""
 

@@ -18,7 +18,7 @@ from stepmeter.store.reader import open_run
 if TYPE_CHECKING:
     from stepmeter.analysis.run import RunAnalysis
 
-SUMMARY_VERSION: Final = "1.3"
+SUMMARY_VERSION: Final = "1.4"
 """Moves with the keys and with the meaning of null; the golden file in tests/step_time holds both."""
 
 JSON_FILE: Final = "final_summary.json"

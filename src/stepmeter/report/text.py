@@ -126,15 +126,18 @@ def run_line(title: str, analysis: StepTimeAnalysis) -> str:
 
 
 def _energy_line(facts: SectionFacts) -> list[RenderableType]:
-    """Energy per step with its bound, of the median rank, where there is one."""
+    """Energy per step with its bound, of the median rank, where there is one; and what CPUs took meanwhile."""
+    of_cpus = facts.representative("step_cpu_energy_mj")
+    cpus = "" if of_cpus is None else f"{format_quantity(of_cpus[1], 'mJ')} of CPUs and memory"
     found = facts.representative("step_energy_mj")
     if found is None:
-        return []
+        return [Text(), Text(f"energy per step {cpus}")] if cpus else []
     rank, energy_mj = found
     bound_mj = facts.rows[rank].metrics.get("step_energy_bound_mj")
     bound = f" \u00b1{format_quantity(bound_mj, 'mJ')}" if bound_mj is not None else ""
     where = f" (rank {rank})" if len(facts.rows) > 1 else ""
-    return [Text(), Text(f"energy per step {format_quantity(energy_mj, 'mJ')}{bound}{where}")]
+    beside = f", and {cpus}" if cpus else ""
+    return [Text(), Text(f"energy per step {format_quantity(energy_mj, 'mJ')}{bound}{where}{beside}")]
 
 
 def _lead(analysis: RunAnalysis) -> list[RenderableType]:

@@ -40,11 +40,15 @@ class Background:
     ) -> None:
         from stepmeter.devices.nvml import load_nvml
         from stepmeter.samplers.energy import EnergySampling
+        from stepmeter.samplers.rapl import INTERVAL_S as RAPL_INTERVAL_S
+        from stepmeter.samplers.rapl import RaplSampler
 
         self.readings: Channel[Reading] = Channel(READINGS_CAPACITY)
         find_uuid = _device_finder(recorder, environ)
         run_id = ensure_run_id(dict(environ))
         self._threads: list[_Thread] = [Sampling(background_samplers(recorder, find_uuid), self.readings, on_fault)]
+        if not (recorder.identity.local_rank or 0):
+            self._threads.append(Sampling([RaplSampler], self.readings, on_fault, RAPL_INTERVAL_S))
         if load_nvml():
             self._threads.append(EnergySampling(find_uuid, run_id, self.readings, on_fault))
 
@@ -90,12 +94,11 @@ def background_samplers(recorder: Recorder, find_uuid: Callable[[], str | None])
     from stepmeter.devices.nvml import load_nvml
     from stepmeter.samplers.host import HostSampler, ProcessSampler
     from stepmeter.samplers.nvml import GpuSampler
-    from stepmeter.samplers.rapl import RaplSampler
 
     makers: list[Callable[[], Sampler]] = [ProcessSampler]
     if load_nvml():
         makers.append(lambda: GpuSampler(find_uuid))
-    return [HostSampler, RaplSampler, *makers] if (recorder.identity.local_rank or 0) == 0 else makers
+    return [HostSampler, *makers] if (recorder.identity.local_rank or 0) == 0 else makers
 
 
 def _device_finder(recorder: Recorder, environ: Mapping[str, str]) -> Callable[[], str | None]:

@@ -103,6 +103,7 @@ def _threads(
     from stepmeter.samplers.host import HostSampler
     from stepmeter.samplers.inference import InferenceSampler
     from stepmeter.samplers.nvml import GpuSampler
+    from stepmeter.samplers.rapl import INTERVAL_S as RAPL_INTERVAL_S
     from stepmeter.samplers.rapl import RaplSampler
 
     def reading(uuid: str) -> Callable[[], Sampler]:
@@ -111,8 +112,9 @@ def _threads(
     def scraping(url: str, engine: Engine) -> Callable[[], Sampler]:
         return lambda: InferenceSampler(url, engine)
 
-    makers: list[Callable[[], Sampler]] = [HostSampler, RaplSampler, *(reading(uuid) for uuid in plan.uuids)]
+    makers: list[Callable[[], Sampler]] = [HostSampler, *(reading(uuid) for uuid in plan.uuids)]
     made: list[Sampling] = [Sampling(makers, readings, on_fault, plan.interval_s)]
+    made.append(Sampling([RaplSampler], readings, on_fault, min(plan.interval_s, RAPL_INTERVAL_S)))
     for uuid in plan.uuids:
         following = EnergySampling(_always(uuid), run_id, readings, on_fault, watches_processes=False)
         made.append(following)  # type: ignore[arg-type] # the same start and stop

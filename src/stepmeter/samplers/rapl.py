@@ -7,17 +7,27 @@ packages and is left out, so that a sum over devices counts nothing twice; `inte
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.reading import Reading
 from stepmeter.conventions import metrics
 from stepmeter.conventions.attributes import HW_ID
 from stepmeter.conventions.resource import HW_TYPE
+from stepmeter.units import seconds
 
 POWERCAP = Path("/sys/class/powercap")
 
+INTERVAL_S = 0.1
+"""Between readings: what a step shorter than that took is shared out, as on a GPU's counter."""
+
 _MICRO = 1_000_000
+_UPDATE_NS = 1_000_000
+"""The counters move each millisecond.
+
+Source: Intel SDM vol. 3B, 16.10.1: about 1 ms."""
 
 
 @dataclass(slots=True)
@@ -44,32 +54,40 @@ class RaplSampler:
 
     Args:
         powercap: Where the kernel shows them.
+        now_ns: The monotonic clock.
 
     Raises:
         OSError: There is none that may be read.
     """
 
-    def __init__(self, powercap: Path = POWERCAP) -> None:
+    def __init__(self, powercap: Path = POWERCAP, now_ns: Callable[[], int] = monotonic_ns) -> None:
+        self._now_ns = now_ns
         self._zones = _zones(powercap, socket.gethostname())
         if not self._zones:
             raise FileNotFoundError(f"{powercap}: no RAPL counter that may be read")
 
     def read(self, at_ns: int) -> list[Reading]:
-        """Read once; wraps once a minute at most, so once a second misses none.
+        """Read once; counters wrap once a minute at most, so once a second misses none.
 
         Args:
             at_ns: Now, monotonic.
 
         Returns:
-            Energy in J of each package and memory, growing even where the counter wraps.
+            Energy in J of each package and memory, growing even where the counter wraps, and how well the moment is
+            known at which it was that.
         """
         found = []
+        before_ns = at_ns
         for zone in self._zones:
             try:
                 energy_uj = zone.read()
             except (OSError, ValueError):  # taken away meanwhile; the others go on
                 continue
-            found.append(Reading(metrics.HW_ENERGY.name, energy_uj / _MICRO, at_ns, zone.attributes))
+            now_ns = self._now_ns()
+            gap_s = seconds(now_ns - before_ns + _UPDATE_NS)
+            found.append(Reading(metrics.HW_ENERGY.name, energy_uj / _MICRO, now_ns, zone.attributes))
+            found.append(Reading(metrics.ENERGY_TICK_GAP.name, gap_s, now_ns, zone.attributes))
+            before_ns = now_ns
         return found
 
 

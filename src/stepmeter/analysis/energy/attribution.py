@@ -8,7 +8,7 @@ import numpy as np
 
 from stepmeter.analysis.energy.counter import Bools, CounterTimeline
 from stepmeter.analysis.energy.exact import DOUBLED_PER_MJ, Ints
-from stepmeter.analysis.energy.model import METHODS, Bases, Estimates
+from stepmeter.analysis.energy.model import METHODS, Bases, DeviceKind, Estimates
 from stepmeter.analysis.energy.power import PowerTimeline
 from stepmeter.analysis.energy.sharing import Sharing, Windows, share_out
 
@@ -24,6 +24,9 @@ TROUGH_SHARE = 0.5
 """Readings are means over a window, and a trough shorter than that is deeper than they show: the floor is put at so
 much of the least reading."""
 
+HOST_HEADROOM = 4.0
+"""What a CPU package may draw for moments, of its greatest mean over a tick: it wakes to full load at once."""
+
 _EXACT, _INTERPOLATED, _FIT, _INTEGRAL, _UNAVAILABLE = range(len(METHODS))
 
 
@@ -38,6 +41,7 @@ class DeviceReadings:
         limit_mw: Enforced power limit in mW; None when not known.
         other_processes: Whether a process of nobody we know of used it.
         throttled_share: Share of readings at which power or heat held its clocks down; None when nobody looked.
+        kind: What it is.
     """
 
     hw_id: str
@@ -46,6 +50,7 @@ class DeviceReadings:
     limit_mw: int | None = None
     other_processes: bool = False
     throttled_share: float | None = None
+    kind: DeviceKind = "gpu"
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -63,6 +68,8 @@ class DeviceReadings:
             seen.append(self.power.power_mw.astype(float))
         readings = np.concatenate(seen) if seen else np.zeros(1)
         least, most = float(readings.min(initial=np.inf)), float(readings.max(initial=0.0))
+        if self.kind != "gpu":
+            return 0.0, most * HOST_HEADROOM
         if self.limit_mw is None:
             return least * TROUGH_SHARE, most * UNKNOWN_LIMIT_HEADROOM
         return least * TROUGH_SHARE, max(self.limit_mw, most) * LIMIT_HEADROOM

@@ -48,17 +48,18 @@ def join(
     timelines = [device.power for device in sources.devices if device.power is not None]
     reason = _why_withheld(steps, timelines, sources)
     if reason is not None:
-        return Withheld(reason)
+        return Withheld(reason, _unpriced(steps, sources), _host_total_mj(sources))
     run = _run_window(timelines)
     kept, dropped = _keep(steps, *run, overlaps=apportion_by is not None)
     doubled = _strict(kept, timelines) if apportion_by is None else apportion(kept, timelines, sources, apportion_by)
     anchor_ns = run[0] if sources.anchor_unix_ns is None else sources.anchor_unix_ns
     estimates = _estimates(kept, sources.devices)
+    hosts = _estimates(kept, sources.zones)
     total_mj = sum(timeline.total() for timeline in timelines) // DOUBLED_PER_MJ
     return Trajectory(
         steps=tuple(
-            _figure(step, energy, found, anchor_ns, timelines, sources.counters)
-            for step, energy, found in zip(kept, doubled, estimates, strict=True)
+            _figure(step, energy // DOUBLED_PER_MJ, found, host, anchor_ns, timelines, sources.counters)
+            for step, energy, found, host in zip(kept, doubled, estimates, hosts, strict=True)
         ),
         dropped_steps=dropped,
         total_energy_mj=total_mj,
@@ -71,7 +72,26 @@ def join(
         phase_share=phase_share(sources.counters, _headline_mj(sources.devices, total_mj)),
         is_measurement=_is_measurement(kept, dropped, sources.devices),
         apportioned_by=apportion_by,
+        host_total_mj=_host_total_mj(sources),
     )
+
+
+def _unpriced(steps: Sequence[TrajectoryStep], sources: Sources) -> tuple[StepEnergy, ...]:
+    """Steps without devices: their times count from the first of them."""
+    if not steps:
+        return ()
+    in_order = sorted(steps, key=lambda one: (one.start_unix_ns, one.step_id))
+    origin_ns = in_order[0].start_unix_ns
+    hosts = _estimates(in_order, sources.zones)
+    return tuple(
+        _figure(step, None, None, host, origin_ns, (), sources.counters)
+        for step, host in zip(in_order, hosts, strict=True)
+    )
+
+
+def _host_total_mj(sources: Sources) -> int | None:
+    counters = [zone.counter for zone in sources.zones if zone.counter is not None]
+    return sum(int(counter.grown_mj[-1]) for counter in counters) if counters else None
 
 
 def _why_withheld(steps: Sequence[TrajectoryStep], timelines: Sequence[PowerTimeline], sources: Sources) -> str | None:
@@ -119,8 +139,9 @@ def _windows(steps: Sequence[TrajectoryStep]) -> tuple[Ints, Ints]:
 
 def _figure(
     step: TrajectoryStep,
-    doubled: int,
-    found: Estimate,
+    energy_mj: int | None,
+    found: Estimate | None,
+    host: Estimate | None,
     anchor_ns: int,
     timelines: Sequence[PowerTimeline],
     counters: ServerCounters,
@@ -136,7 +157,7 @@ def _figure(
         start_elapsed_ns=step.start_unix_ns - anchor_ns,
         end_elapsed_ns=step.end_unix_ns - anchor_ns,
         samples_in_window=sum(inside),
-        energy_mj=doubled // DOUBLED_PER_MJ,
+        energy_mj=energy_mj,
         generation_tokens_delta=counters.delta("generation_tokens", *window),
         prompt_tokens_delta=counters.delta("prompt_tokens", *window),
         cache_hits_delta=counters.delta("cache_hits", *window),
@@ -144,17 +165,20 @@ def _figure(
         prefill_time_ns_delta=counters.delta("prefill_time_ns", *window),
         decode_time_ns_delta=counters.delta("decode_time_ns", *window),
         estimate=found,
+        host=host,
     )
 
 
-def _estimates(steps: Sequence[TrajectoryStep], devices: Sequence[DeviceReadings]) -> list[Estimate]:
-    """Each step's energy on all devices together; as sure as the least sure of them."""
+def _estimates(steps: Sequence[TrajectoryStep], devices: Sequence[DeviceReadings]) -> Sequence[Estimate | None]:
+    """Each step's energy on all devices together, as sure as the least sure of them; None without devices."""
+    if not devices:
+        return [None] * len(steps)
     start_ns, end_ns = _windows(steps)
     by_device = []
     for device in devices:
         found = estimate(device, start_ns, end_ns, device.sharing(*_loads(steps)))
         period_ns = None if device.counter is None else device.counter.update_period_ns
-        scope: Scope = "gpu_shared" if device.other_processes else "gpu"
+        scope: Scope = "host" if device.kind != "gpu" else "gpu_shared" if device.other_processes else "gpu"
         by_device.append([found.one(i, period_ns, "not_covered_by_readings", scope) for i in range(len(found))])
     return [_sum(list(parts)) for parts in zip(*by_device, strict=True)]
 
@@ -180,7 +204,7 @@ def _sum(parts: Sequence[Estimate]) -> Estimate:
         method=worst.method,
         ticks=sum(part.ticks for part in parts),
         update_period_ns=max(periods, default=None),
-        scope="gpu_shared" if any(part.scope == "gpu_shared" for part in parts) else "gpu",
+        scope=next((part.scope for part in parts if part.scope != "gpu"), "gpu"),
     )
 
 

@@ -19,12 +19,16 @@ METHODS: tuple[Method, ...] = (
 """From the best to none: both edges on ticks of the counter; shared out within a tick evenly, or by what steps and the
 time between them were found to draw; integrated from power samples; no reading."""
 
-Scope = Literal["gpu", "gpu_shared"]
+Scope = Literal["gpu", "gpu_shared", "host"]
+DeviceKind = Literal["gpu", "cpu", "memory"]
 
 GAIN_ERROR_SHARE = 0.05
 """Systematic error of a board's own sensor, beyond all bounds here; it cancels in comparisons on one board.
 
 Source: Yang, Adamek and Armour, "Part-time Power Measurements", SC'24: about ±5 % from board to board."""
+
+NO_RAPL = "no RAPL counter was read; Linux lets only root read /sys/class/powercap/*/energy_uj"
+"""Why there is no energy of CPUs."""
 
 BASES_DIFFER_SHARE = 0.1
 """Counter and integrated power further apart than this are a finding.
@@ -43,7 +47,7 @@ class Estimate:
         method: How it was found.
         ticks: Ticks of the counter inside the window.
         update_period_ns: Median time between ticks; None without a counter.
-        scope: Whose energy it is: of a GPU, or of one that others use as well.
+        scope: Whose energy it is: of a GPU, of one that others use as well, or of a host's CPUs and memory.
         reason: Why it is unavailable; None when it is there.
     """
 
@@ -140,6 +144,7 @@ class DeviceEnergy:
         other_processes: Whether a process of nobody we know of used it.
         throttled_share: Share of readings at which power or heat held its clocks down; None when nobody looked.
         is_instance: Whether ranks worked on MIG instances of it.
+        kind: What it is; `cpu` is a package of cores.
     """
 
     hw_id: str
@@ -155,10 +160,13 @@ class DeviceEnergy:
     other_processes: bool = False
     throttled_share: float | None = None
     is_instance: bool = False
+    kind: DeviceKind = "gpu"
 
     @property
     def scope(self) -> Scope:
         """Whether the device is one rank's alone."""
+        if self.kind != "gpu":
+            return "host"
         return "gpu_shared" if len(self.ranks) > 1 or self.other_processes or self.is_instance else "gpu"
 
 
@@ -168,7 +176,7 @@ class RankEnergy:
 
     Attributes:
         rank: Global rank.
-        hw_id: UUID of its device.
+        hw_id: UUID of its device, or the name of its host.
         steps: Steps with an estimate.
         unavailable: Steps without one.
         total_mj: Sum over its steps.
@@ -206,14 +214,25 @@ class TrainingEnergy:
     """Energy of a run's steps.
 
     Attributes:
-        devices: By UUID.
-        ranks: By rank.
-        reason: Why there is nothing; None when there is something.
+        devices: GPUs, by UUID.
+        ranks: Energy of GPUs by rank.
+        reason: Why there is no GPU's; None when there is.
+        host_devices: CPU packages and memory.
+        host_ranks: Energy of those by rank.
+        host_reason: Why there is none of those; None when there is.
     """
 
     devices: tuple[DeviceEnergy, ...] = ()
     ranks: tuple[RankEnergy, ...] = ()
     reason: str | None = None
+    host_devices: tuple[DeviceEnergy, ...] = ()
+    host_ranks: tuple[RankEnergy, ...] = ()
+    host_reason: str | None = None
+
+    @property
+    def host_mj_per_step(self) -> float | None:
+        """Energy of CPUs and memory, mean over all ranks' steps; None without any."""
+        return _ratio(self.host_ranks, [rank.steps for rank in self.host_ranks])
 
     @property
     def mj_per_step(self) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,9 +34,22 @@ _COUNTERS: Mapping[str, CounterName] = {
 }
 
 
-def load_devices(
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What was read of energy.
+
+    Attributes:
+        gpus: By UUID.
+        hosts: CPU packages and memory, by name of their host, which is empty where nobody told it.
+    """
+
+    gpus: tuple[DeviceReadings, ...]
+    hosts: Mapping[str, tuple[DeviceReadings, ...]]
+
+
+def load_readings(
     source: Snapshot, attempt: int | None = None, first_ns: int = 0, last_ns: int = _END_OF_TIME_NS
-) -> tuple[DeviceReadings, ...]:
+) -> Readings:
     """Read all that is known of devices' energy.
 
     Args:
@@ -45,10 +59,18 @@ def load_devices(
         last_ns: Readings until then, Unix time in ns.
 
     Returns:
-        One entry a device that has readings, by UUID.
+        One entry a device that has readings.
     """
     span = (attempt, first_ns, last_ns)
-    ticks = {hw_id: _counter(hw_id, part) for hw_id, part in _by_device(source, "energy_ticks", span)}
+    ticks: dict[str, CounterTimeline | None] = {}
+    hosts: dict[str, tuple[DeviceReadings, ...]] = {}
+    for hw_id, part in _by_device(source, "energy_ticks", span):
+        counter, kind, host = _counter(hw_id, part), str(part["hw_type"][0]), str(part["host"][0])
+        if kind == "gpu":
+            ticks[hw_id] = counter
+        elif counter is not None:
+            zone = DeviceReadings(hw_id, counter, None, kind="cpu" if kind == "cpu" else "memory")
+            hosts[host] = (*hosts.get(host, ()), zone)
     power = {hw_id: _power(hw_id, part) for hw_id, part in _by_device(source, "energy_power", span)}
     known = {row[0]: row[1:4] for row in source.rows(query("energy_devices"))}
     found = []
@@ -56,7 +78,7 @@ def load_devices(
         limit_w, others, throttled = known.get(hw_id, (None, None, None))
         limit_mw = None if limit_w is None else round(limit_w * 1000)
         found.append(DeviceReadings(hw_id, ticks.get(hw_id), power.get(hw_id), limit_mw, bool(others), throttled))
-    return tuple(found)
+    return Readings(tuple(found), hosts)
 
 
 def load_sources(source: Snapshot) -> Sources:
@@ -68,11 +90,13 @@ def load_sources(source: Snapshot) -> Sources:
     Returns:
         Devices, the server's counters and the anchor.
     """
-    devices = load_devices(source)
+    readings = load_readings(source)
+    devices = readings.gpus
     anchor_ns, lacks_anchor = source.rows(query("energy_anchor"))[0]
     whole = [len(device.power.time_ns) for device in devices if device.power is not None]
     samples = sum(whole) or len(source.columns(query("energy_power"), (None, 0, _END_OF_TIME_NS))["power_mw"])
-    return Sources(devices, load_counters(source), samples, anchor_ns, bool(lacks_anchor))
+    zones = tuple(itertools.chain.from_iterable(readings.hosts.values()))
+    return Sources(devices, load_counters(source), samples, anchor_ns, bool(lacks_anchor), zones)
 
 
 def load_counters(source: Snapshot) -> ServerCounters:

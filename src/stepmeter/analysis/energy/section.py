@@ -19,8 +19,10 @@ METRICS = (
     SectionMetric("sample_energy_mj"),
     SectionMetric("token_energy_mj"),
     SectionMetric("total_energy_mj"),
+    SectionMetric("step_cpu_energy_mj"),
 )
-"""A step's are medians over settled steps; a sample's and a token's are the total over their number."""
+"""Energies of GPUs but the last, which is of the host's CPUs and memory. A step's are medians over settled steps; a
+sample's and a token's are the total over their number."""
 
 
 def section_facts(energy: TrainingEnergy, identities: Mapping[int, RankIdentity]) -> SectionFacts:
@@ -33,28 +35,38 @@ def section_facts(energy: TrainingEnergy, identities: Mapping[int, RankIdentity]
     Returns:
         The facts; no rows where no step has an energy.
     """
-    ranks = [rank for rank in energy.ranks if rank.steps]
+    ranks = {rank.rank: rank for rank in energy.ranks if rank.steps}
+    of_hosts = {rank.rank: rank.median_mj for rank in energy.host_ranks if rank.median_mj is not None}
     return SectionFacts(
         name="energy",
         index_by="global_rank",
         metrics=METRICS,
-        rows={rank.rank: _row(rank, identities.get(rank.rank)) for rank in ranks},
-        samples=sum(rank.steps for rank in ranks),
+        rows={
+            rank: _row(ranks.get(rank), of_hosts.get(rank), identities.get(rank))
+            for rank in sorted({*ranks, *of_hosts})
+        },
+        samples=sum(rank.steps for rank in ranks.values() or energy.host_ranks),
         has_gpu=bool(energy.devices),
-        duration_s=max((device.duration_ns / NS_PER_S for device in energy.devices), default=None),
+        duration_s=max(
+            (device.duration_ns / NS_PER_S for device in (*energy.devices, *energy.host_devices)), default=None
+        ),
     )
 
 
-def _row(rank: RankEnergy, identity: RankIdentity | None) -> SectionRow:
-    found = {
+def _row(rank: RankEnergy | None, host_mj: float | None, identity: RankIdentity | None) -> SectionRow:
+    found = {"step_cpu_energy_mj": host_mj, **(_of_gpu(rank) if rank else {})}
+    return SectionRow(
+        {name: value for name, value in found.items() if value is not None},
+        identity.host if identity else None,
+        identity.node_rank if identity else None,
+    )
+
+
+def _of_gpu(rank: RankEnergy) -> dict[str, float | None]:
+    return {
         "step_energy_mj": rank.median_mj,
         "step_energy_bound_mj": rank.half_width_mj,
         "sample_energy_mj": rank.total_mj / rank.samples if rank.samples else None,
         "token_energy_mj": rank.total_mj / rank.tokens if rank.tokens else None,
         "total_energy_mj": float(rank.total_mj),
     }
-    return SectionRow(
-        {name: value for name, value in found.items() if value is not None},
-        identity.host if identity else None,
-        identity.node_rank if identity else None,
-    )

@@ -34,6 +34,8 @@ class TrajectoryStep:
         model: Model that it called; None when not known.
         input_tokens: Prompt tokens as its own span says; None when it does not.
         output_tokens: Generated tokens as its own span says; None when it does not.
+        span_id: Span that it is; None for one from a file.
+        piece: Which piece of its span it is and of how many, where the span encloses other steps; None for a whole one.
     """
 
     step_id: int
@@ -44,6 +46,8 @@ class TrajectoryStep:
     model: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    span_id: str | None = None
+    piece: tuple[int, int] | None = None
 
 
 def read_step_file(path: Path) -> list[TrajectoryStep]:

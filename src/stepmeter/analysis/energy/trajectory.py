@@ -32,6 +32,7 @@ class Sources:
         device_samples: Power samples of all devices together.
         anchor_unix_ns: When the run's clock was anchored, Unix time in ns; None when the run is foreign.
         lacks_anchor: Whether the samples are our own and came without the anchor that they should have.
+        zones: CPU packages and memory.
     """
 
     devices: tuple[DeviceReadings, ...]
@@ -39,24 +40,29 @@ class Sources:
     device_samples: int = 0
     anchor_unix_ns: int | None = None
     lacks_anchor: bool = False
+    zones: tuple[DeviceReadings, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StepEnergy:
-    """One step: the strict figure, and the estimate beside it."""
+    """One step: the strict figure, and the estimate beside it.
+
+    Both are None where the trajectory is withheld. `host` is what CPUs and memory took, None where that was not read.
+    """
 
     step: TrajectoryStep
     start_elapsed_ns: int
     end_elapsed_ns: int
     samples_in_window: int
-    energy_mj: int
+    energy_mj: int | None
     generation_tokens_delta: int | None
     prompt_tokens_delta: int | None
     cache_hits_delta: int | None
     cache_queries_delta: int | None
     prefill_time_ns_delta: int | None
     decode_time_ns_delta: int | None
-    estimate: Estimate
+    estimate: Estimate | None
+    host: Estimate | None = None
 
     @property
     def tokens_per_joule(self) -> float | None:
@@ -98,6 +104,7 @@ class Trajectory:
         phase_share: Of the whole run; None without the server's counters.
         is_measurement: Whether nothing overlapped and no one else was seen on the devices.
         apportioned_by: How steps that overlap share their energy; None where later ones were dropped.
+        host_total_mj: Energy of CPUs and memory while they were read; None where they were not.
     """
 
     steps: tuple[StepEnergy, ...]
@@ -112,15 +119,16 @@ class Trajectory:
     phase_share: PhaseShare | None
     is_measurement: bool
     apportioned_by: ApportionBy | None = None
+    host_total_mj: int | None = None
 
     def energy_of(self, kind: str) -> int:
         """Energy of all steps of a kind, in mJ."""
-        return sum(one.energy_mj for one in self.steps if one.step.kind == kind)
+        return sum(one.energy_mj or 0 for one in self.steps if one.step.kind == kind)
 
     @property
     def unattributed_energy_mj(self) -> int:
         """What no published step has."""
-        return self.total_energy_mj - sum(one.energy_mj for one in self.steps)
+        return self.total_energy_mj - sum(one.energy_mj or 0 for one in self.steps)
 
     @property
     def unattributed_duration_ns(self) -> int:
@@ -140,10 +148,14 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """There is no trajectory.
+    """There is no energy of devices; times, tokens and what CPUs took are there all the same.
 
     Attributes:
-        reason: `no_steps`, `no_device_timeline`, `fewer_than_two_samples`, `no_anchor` or `no_step_in_run`.
+        reason: `no_steps`, `no_device_timeline`, `fewer_than_two_samples` or `no_anchor`.
+        steps: In the order of their starts, without energy.
+        host_total_mj: Energy of CPUs and memory while they were read; None where they were not.
     """
 
     reason: str
+    steps: tuple[StepEnergy, ...] = ()
+    host_total_mj: int | None = None

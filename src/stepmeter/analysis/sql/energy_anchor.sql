@@ -7,3 +7,4 @@ SELECT
     coalesce(bool_or(clock_anchor_unix_ns IS NULL) FILTER (scope_name = 'stepmeter'), false) AS lacks_anchor
 FROM metrics JOIN resources USING (resource_id)
 WHERE metric IN ('hw.power', 'hw.energy') AND metrics.hw_id IS NOT NULL
+    AND coalesce(metrics.attributes ->> '$."hw.type"', 'gpu') = 'gpu'

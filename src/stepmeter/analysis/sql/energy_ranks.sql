@@ -6,6 +6,7 @@
 --   hw_id         UUID of the device that its steps ran on, of a MIG instance that of its GPU; null without one
 --   shift_ns      what brings its times onto the clock that all processes of its boot share, in ns
 --   is_instance   whether the device is a part of a GPU
+--   host          name of its host; empty when not known
 WITH boots AS (
     SELECT clock_boot_id, arg_min(clock_anchor_unix_ns - clock_anchor_monotonic_ns, resource_id) AS offset_ns
     FROM resources
@@ -19,7 +20,7 @@ instances AS (
     GROUP BY hw_id
 ),
 ranks AS (
-    SELECT rank, any_value(hw_id) AS hw_id, any_value(resource_id) AS resource_id
+    SELECT rank, any_value(hw_id) AS hw_id, any_value(resource_id) AS resource_id, any_value(host) AS host
     FROM steps
     WHERE attempt = $1
     GROUP BY rank
@@ -28,7 +29,8 @@ SELECT
     ranks.rank AS rank,
     coalesce(whole_id, ranks.hw_id) AS hw_id,
     coalesce(offset_ns - (clock_anchor_unix_ns - clock_anchor_monotonic_ns), 0) AS shift_ns,
-    coalesce(starts_with(ranks.hw_id, 'MIG-'), false) AS is_instance
+    coalesce(starts_with(ranks.hw_id, 'MIG-'), false) AS is_instance,
+    coalesce(ranks.host, resources.host, '') AS host
 FROM ranks
     LEFT JOIN instances ON instances.hw_id = ranks.hw_id
     LEFT JOIN resources USING (resource_id)

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 def issue(facts: TrainingEnergy) -> Issue:
     """Make the finding."""
+    if facts.mj_per_step is None and facts.host_mj_per_step is not None:
+        return Issue(
+            kind="NORMAL",
+            status="NORMAL",
+            severity="info",
+            summary=f"A step takes {format_energy(facts.host_mj_per_step)} of CPUs and memory; {facts.reason}.",
+            action="Nothing stands out.",
+            metric="host_mj_per_step",
+        )
     if facts.mj_per_step is None:
         return Issue(
             kind="NO_DATA",
