@@ -180,3 +180,18 @@ def test_a_directory_without_permission_is_one_line(tmp_path):
     done = subprocess.run(collect_command(tmp_path), capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert "Permission denied" in done.stderr
+
+
+def test_a_collector_ended_as_soon_as_it_is_announced_ends_well(tmp_path):
+    """SIGTERM before the collector has loaded what it stores with is a wish like any other: it ends with code 0."""
+    for _ in range(3):
+        with collector_process(tmp_path, "--run", "run-1") as running:
+            assert running.stop()[0] == 0
+
+
+def test_what_is_sent_before_the_collector_has_started_is_served(tmp_path):
+    """A request sent on the very announcement of the address is answered once the collector runs, and kept."""
+    with collector_process(tmp_path, "--run", "run-1") as running:
+        assert post(running.http, traces(step_span(1)).SerializeToString()).status == 200
+        assert running.stop()[0] == 0
+    assert rows(tmp_path, "SELECT step FROM steps") == [(1,)]

@@ -133,19 +133,31 @@ class Collector:
             self._forwarder.close()
 
 
-def serve(collector: Collector, *, until_stdin_closes: bool) -> None:
+def serve(
+    config: CollectorConfig,
+    run: RunKey | None = None,
+    on_bound: Callable[[Ready], None] | None = None,
+    *,
+    until_stdin_closes: bool,
+) -> None:
     """Receive until SIGTERM, SIGINT or, if wished, the end of standard input; then drain.
 
     Args:
-        collector: A collector that has not started.
+        config: What the collector does.
+        run: The run that takes telemetry which names none.
+        on_bound: Called as soon as its addresses are bound.
         until_stdin_closes: Whether the end of standard input ends it.
+
+    Raises:
+        StepmeterError: It can't start.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    end = _End()
-    if until_stdin_closes:
-        threading.Thread(target=end.at_end_of_stdin, name="stepmeter-stdin", daemon=True).start()
+    end = _End()  # first: who has been told of the addresses may end it at any moment
+    collector = Collector(config, run, on_bound)
     collector.start()
     LOGGER.info("receiving on %s", collector.ready)
+    if until_stdin_closes:
+        threading.Thread(target=end.at_end_of_stdin, name="stepmeter-stdin", daemon=True).start()
     LOGGER.info("%s: draining", end.wait())
     collector.close()
 

@@ -71,15 +71,14 @@ def execute(args: argparse.Namespace) -> int:
         StepmeterError: It can't start.
     """
     from stepmeter.collector.decode import RunKey
-    from stepmeter.collector.server import Collector, serve
+    from stepmeter.collector.server import serve
     from stepmeter.errors import UsageError
 
     if args.run_name and not args.run:
         raise UsageError("--run-name without --run; give the run's id too")
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="stepmeter collect: %(message)s")
     run = RunKey(args.run, args.run_name) if args.run else None
-    collector = Collector(_config(args), run, _announce if args.json else None)
-    serve(collector, until_stdin_closes=args.until_stdin_closes)
+    serve(_config(args), run, _announce if args.json else None, until_stdin_closes=args.until_stdin_closes)
     return 0
 
 
