@@ -152,14 +152,16 @@ def test_paths_of_the_histogram_are_bounded(send, monkeypatch):
 
 
 def test_bytes_for_otlp_are_those_of_the_sdk():
-    """Each span, bare or with nested attributes, events and an error, is encoded as the SDK's encoder does."""
+    """Each span, bare or with nested attributes, a link, events and an error, is encoded as the SDK's encoder does."""
     with recorded_spans() as (recorder, _):
         work()
         with span("bare"):
             pass
         with span("odd", nested={"a": [1, {"b": True}]}, nothing=None, text="é"):
             pass
-        writer, encoder = SpanWriter(recorder.anchor, {"stepmeter.rank": 0}), UserSpanEncoder()
+        recorder.queue[-1].training_step = 7
+        step = trace_api.SpanContext(5, 6, is_remote=False)
+        writer, encoder = SpanWriter(recorder.anchor, {"stepmeter.rank": 0}, lambda _: step), UserSpanEncoder()
         records = [writer.record(each) for each in recorder.queue]
     resource = Resource({})
     for record in records:

@@ -278,12 +278,3 @@ def test_eight_threads_lose_nothing(recorder, book):
     assert len(recorder.queue) == 1600
     (row,) = book.rows()
     assert row.values["count/work"] == 1600
-
-
-def test_without_rows_a_span_belongs_to_the_training_step(recorder):
-    """Where the program logs no rows, a span is labelled with the training step in progress."""
-    recorder.rows, recorder.step_in_progress = None, lambda: 7
-    with span("augment") as augment:
-        pass
-
-    assert augment.step == 7

@@ -46,7 +46,7 @@ class SpanRecorder:
     Attributes:
         recording: Whether finished spans are kept; off until a session switches it on, and in forked children.
         rows: Where durations are added up; None without `init`.
-        step_in_progress: Gives the training step in progress, for spans while there are no rows.
+        run_id: Identity of the run; empty before a session.
         keep: Whether spans themselves are kept, and not only their durations.
         queue: Finished spans on their way to the drain.
         dropped: Spans that were lost, by why.
@@ -65,7 +65,7 @@ class SpanRecorder:
         numbers = random.Random()  # noqa: S311 - ids, as the SDK makes them
         self.recording = False
         self.rows: SpanSink | None = None
-        self.step_in_progress: Callable[[], int | None] | None = None
+        self.run_id = ""
         self.keep = True
         self.queue: deque[Span] = deque()
         self.dropped: dict[str, int] = {}
@@ -94,8 +94,6 @@ class SpanRecorder:
         try:
             if self.rows is not None:
                 self.rows.add_span(span, scope)
-            elif span.step is None and self.step_in_progress is not None:
-                span.step = self.step_in_progress()
             if span.attributes or span.metrics or span.events:
                 self._put_described(span)
             elif not self.max_pending_bytes or len(self.queue) * _BARE_BYTES < self.max_pending_bytes:

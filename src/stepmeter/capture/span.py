@@ -50,6 +50,7 @@ class Span(OtelSpan):
         start_ns: Start on the monotonic clock; 0 before.
         end_ns: End on the monotonic clock; 0 before.
         step: Step that it belongs to; None when nothing counts steps.
+        training_step: The training step in which it ended, found by the drain; None for none.
         parent: The span of ours around it, or None.
         outside: The OpenTelemetry context around it.
         encoded: What describes it and what plugins measured as plain values, once it has ended.
@@ -70,6 +71,7 @@ class Span(OtelSpan):
             "start_ns",
             "end_ns",
             "step",
+            "training_step",
             "plugins",
             "printer",
         ),
@@ -91,6 +93,7 @@ class Span(OtelSpan):
         self.events = None
         self.links = None
         self.status = None
+        self.training_step: int | None = None
         self.encoded: dict[str, Any] | None = None
 
     # ── what a program does ─────────────────────────────────────────────────────────────────────────────────────

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.step import StepCapture, end_step
+from stepmeter.capture.step_context import StepSpan, enter_step, leave_step
 from stepmeter.instrumentation.instrumentor import Installation, installed
 from stepmeter.instrumentation.undecided import new_loader
 
@@ -28,12 +29,13 @@ class TracedStep:
         model: The module whose calls are forwards, where no optimizer tells; None = those that are found.
     """
 
-    __slots__ = ("_capture", "_installation", "_model", "_start_ns")
+    __slots__ = ("_capture", "_installation", "_model", "_span", "_start_ns")
 
     def __init__(self, model: Any = None) -> None:
         self._model = model
         self._capture: StepCapture | None = None
         self._installation: Installation | None = None
+        self._span: StepSpan | None = None
         self._start_ns = 0
 
     @property
@@ -43,7 +45,7 @@ class TracedStep:
 
     def __enter__(self) -> None:
         installation = installed()
-        if installation is None or _tracing or not installation.recorder.recording:
+        if installation is None or installation in _tracing or not installation.recorder.recording:
             return
         boundaries = installation.boundaries
         try:
@@ -51,12 +53,13 @@ class TracedStep:
                 installation.roots.watch(self._model)
             self._start_ns = monotonic_ns()
             self._capture = boundaries.step_begins(self._start_ns)
+            self._span = enter_step(installation.recorder)
         except Exception as error:
             self._capture = None
             boundaries.fault("trace_step", error)
             return
         self._installation = installation
-        _tracing.append(installation)
+        _tracing[:] = [installation]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -66,6 +69,7 @@ class TracedStep:
             return
         self._installation = self._capture = None
         _tracing.clear()
+        leave_step(self._span)
         end_step(installation.recorder, capture, completed=kind is None, start_ns=self._start_ns)
 
 
@@ -75,7 +79,7 @@ def is_tracing() -> bool:
     Returns:
         True inside a `trace_step`.
     """
-    return bool(_tracing)
+    return installed() in _tracing
 
 
 def trace_step(model: Any = None) -> TracedStep:

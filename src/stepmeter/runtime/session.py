@@ -65,7 +65,7 @@ class Session:
         self.recorder = Recorder(identity_from_environ(environ))
         self.recorder.on_fault = self._guard.fault
         self.recorder.on_armed = self.recorder.on_publish = self._start_pipeline
-        ensure_run_id(environ)
+        self.outbox.spans.run_id = ensure_run_id(environ)
 
     def begin(self) -> None:
         """Watch for torch and arrange the end."""
@@ -79,17 +79,12 @@ class Session:
         use_recorder(self.recorder)
         spans = self.outbox.spans
         spans.recording, spans.warn, spans.on_first = True, self._say, self._start_pipeline
-        spans.step_in_progress = self._step_in_progress
         recording.use(spans)
         hook_torch(self.recorder)
         hook_trainers(self.recorder)
         # made now: at exit newer Pythons refuse to start a thread
         threading.Thread(target=self._close_when_told, name="stepmeter-exit", daemon=True).start()
         atexit.register(self.end)
-
-    def _step_in_progress(self) -> int | None:
-        steps = self.recorder.steps
-        return steps + 1 if steps else None  # before the first step nothing says that there will be one
 
     def end(self) -> None:
         """Publish the last step, send what waits, and return within `EXIT_LIMIT_S`."""

@@ -14,6 +14,7 @@ from stepmeter.capture.clock import ClockAnchor
 from stepmeter.capture.facts import StepFacts
 from stepmeter.capture.identity import Identity
 from stepmeter.capture.step import StepMemory, StepTimeBatch
+from stepmeter.capture.step_context import step_ids
 from stepmeter.conventions import SCHEMA_URL, SCOPE_NAME, attributes, metrics, phases, spans
 from stepmeter.telemetry.aggregate import Aggregator
 from stepmeter.units import seconds
@@ -93,8 +94,7 @@ def step_spans(
         The step span, then its children.
     """
     identity = batch.identity
-    trace_id = blake2b(f"{origin.run_id}\0{identity.attempt}\0{batch.step}".encode(), digest_size=16).digest()
-    span_id = blake2b(identity.rank.to_bytes(8, "big"), key=trace_id, digest_size=8).digest()
+    trace_id, span_id = step_ids(origin.run_id, identity.attempt, identity.rank, batch.step)
     unix_ns_of = origin.anchor.unix_ns_of
     times_ns = (unix_ns_of(batch.start_ns), unix_ns_of(batch.end_ns))
     known = _facts_of(batch, facts, memory, origin)

@@ -172,7 +172,7 @@ class Pipeline:
         waiting = [self._flushes.popleft() for _ in range(len(self._flushes))]
         if not waiting:
             return
-        self._drain(origin, outlet)  # what was recorded before they asked, and after the last drain began
+        self._drain(origin, outlet, hold=False)  # what was recorded before they asked, and after the last drain began
         self._export(origin, outlet)
         row_senders = [] if self._user is None else self._user.senders
         for asked in waiting:
@@ -196,8 +196,7 @@ class Pipeline:
         for exporter in exporters:
             self._protect(exporter)
         if self._outbox is not None:
-            rank = self._recorder.identity.rank
-            self._user = UserDrain(self._outbox, origin, self._aggregator, self._guard, rank)
+            self._user = UserDrain(self._outbox, origin, self._aggregator, self._guard, self._recorder)
         lines = None if self._user is None else self._user.lines
         return origin, SpanOutlet(exporters, resource, self._guard, lines)
 
@@ -205,7 +204,7 @@ class Pipeline:
         protect(exporter, self._guard)
         self._protected.append(exporter)
 
-    def _drain(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
+    def _drain(self, origin: emit.Origin, outlet: SpanOutlet, *, hold: bool = True) -> None:
         # timing before memory: a step's snapshot is published before its timing, so it is there by now
         batches = self._recorder.timing.drain()
         for memory in self._recorder.memory.drain():
@@ -213,7 +212,7 @@ class Pipeline:
         self._waits.update(self._recorder.waits.drain())
         if self._user is not None:
             with self._guard.over("turning spans and rows into telemetry"):
-                self._user.drain(outlet)
+                self._user.drain(outlet, batches, hold=hold)
         with self._guard.over("reading device times"):
             for batch, device in self._unresolved.release(batches):
                 self._hand_on(batch, device, origin, outlet)
@@ -221,10 +220,10 @@ class Pipeline:
     def _drain_to_the_end(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
         """Drain, give the device a moment for what it still computes, and do without what it has not done by then."""
         deadline_s = min(time.monotonic() + _DEVICE_S, self._deadline_s)
-        self._drain(origin, outlet)
+        self._drain(origin, outlet, hold=False)
         while self._unresolved.waiting and time.monotonic() < deadline_s:
             time.sleep(_DEVICE_POLL_S)
-            self._drain(origin, outlet)
+            self._drain(origin, outlet, hold=False)
         self._guard.lost("device times: not known at exit", len(self._unresolved.waiting))
         for batch, device in self._unresolved.give_up():
             self._hand_on(batch, device, origin, outlet)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from opentelemetry import _logs as logs_api
 from opentelemetry import trace as trace_api
 from opentelemetry._logs import LogRecord as SdkLogRecord
 from opentelemetry._logs import SeverityNumber
+from opentelemetry.context.context import Context
 from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
 from opentelemetry.sdk.trace import TracerProvider, sampling
 
+from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.outbox import Outbox
 from stepmeter.capture.recording import Decide
+from stepmeter.capture.step import Recorder, StepTimeBatch
+from stepmeter.capture.step_context import step_span_context
 from stepmeter.conventions import attributes as words
 from stepmeter.conventions import metrics
 from stepmeter.telemetry import emit
@@ -23,6 +27,7 @@ from stepmeter.telemetry.exporters import hushed, say_unreachable, span_exporter
 from stepmeter.telemetry.guard import Guard
 from stepmeter.telemetry.otlp_json import JsonLines
 from stepmeter.telemetry.outlet import SpanOutlet
+from stepmeter.telemetry.placing import Placing
 from stepmeter.telemetry.rows import LogRecord, RowMetrics, alert_record, row_record
 from stepmeter.telemetry.sender import Sender
 from stepmeter.telemetry.user_spans import SpanWriter, UserSpanRecord, readable_user_span
@@ -43,16 +48,21 @@ class UserDrain:
         origin: Whose it is.
         aggregator: The process's series.
         guard: Where losses are counted.
-        rank: The process's rank.
+        recorder: The process's steps.
     """
 
-    def __init__(self, outbox: Outbox, origin: emit.Origin, aggregator: Aggregator, guard: Guard, rank: int) -> None:
+    def __init__(
+        self, outbox: Outbox, origin: emit.Origin, aggregator: Aggregator, guard: Guard, recorder: Recorder
+    ) -> None:
+        rank = recorder.identity.rank
         self._outbox = outbox
         self._origin = origin
         self._aggregator = aggregator
         self._guard = guard
         self._base = (("rank", rank), ("run", origin.run_name))
         self._rank = rank
+        self._recorder = recorder
+        self._placing = Placing()
         self._row_metrics = RowMetrics(aggregator)
         self._durations: dict[str, Distribution] = {}
         self._processors = extra_processors(trace_api.get_tracer_provider())
@@ -71,22 +81,25 @@ class UserDrain:
         """Senders of log records."""
         return self._senders or []
 
-    def drain(self, outlet: SpanOutlet) -> None:
+    def drain(self, outlet: SpanOutlet, batches: Sequence[StepTimeBatch], *, hold: bool) -> None:
         """Take what waits: spans to the outlet, rows and alerts to the log exporters.
 
         Args:
             outlet: Where spans go.
+            batches: Training steps that completed meanwhile.
+            hold: Whether spans may wait for the end of their step.
         """
         outbox, common = self._outbox, {words.RANK.key: self._rank, **self._outbox.common}
-        spans = outbox.spans.drain()
-        if spans:
-            writer = SpanWriter(self._origin.anchor, common)
-            for span in spans:
-                self._duration(span.path, span.end_ns - span.start_ns)
-            if outbox.spans.keep:
-                records = [writer.record(span) for span in spans if span.sampled]
-                outlet.add(records)
-                self._tell_processors(records)
+        finished = outbox.spans.drain()
+        for span in finished:
+            self._duration(span.path, span.end_ns - span.start_ns)
+        self._placing.saw(batches)
+        spans = self._placing.place(finished, monotonic_ns(), hold=hold)
+        if spans and outbox.spans.keep:
+            writer = SpanWriter(self._origin.anchor, common, self._step_context)
+            records = [writer.record(span) for span in spans if span.sampled]
+            outlet.add(records)
+            self._tell_processors(records)
         rows = outbox.rows.drain()
         for row in rows:
             self._row_metrics.record(row, self._base)
@@ -114,6 +127,9 @@ class UserDrain:
         for lines in (self._lines, self._kept):
             if lines is not None:
                 lines.close()
+
+    def _step_context(self, step: int) -> trace_api.SpanContext:
+        return step_span_context(self._origin.run_id, self._recorder.identity, step)
 
     def _duration(self, path: str, duration_ns: int) -> None:
         series = self._durations.get(path)
@@ -188,7 +204,9 @@ def sampler_decision(provider: object) -> Decide | None:
         return None
 
     def decide(parent: trace_api.SpanContext | None, trace_id: int, name: str) -> bool:
-        context = None if parent is None else trace_api.set_span_in_context(trace_api.NonRecordingSpan(parent))
+        context = Context()  # of no parent: None would be what is current
+        if parent is not None:
+            context = trace_api.set_span_in_context(trace_api.NonRecordingSpan(parent), context)
         return sampler.should_sample(context, trace_id, name).decision is not sampling.Decision.DROP
 
     return decide

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
@@ -61,11 +62,15 @@ class SpanWriter:
     Args:
         anchor: Places monotonic times on the wall axis.
         common: Attributes of every span: rank, stream, attempt.
+        step_context: Gives the context of a training step's span, which spans outside of its trace link.
     """
 
-    def __init__(self, anchor: ClockAnchor, common: Mapping[str, Any]) -> None:
+    def __init__(
+        self, anchor: ClockAnchor, common: Mapping[str, Any], step_context: Callable[[int], SpanContext]
+    ) -> None:
         self._unix_ns_of = anchor.unix_ns_of
         self._common = dict(common)
+        self._step_context = functools.lru_cache(8)(step_context)
 
     def record(self, span: Span) -> UserSpanRecord:
         """Make the record of one span.
@@ -84,12 +89,17 @@ class SpanWriter:
             words.THREAD_NAME.key: thread_name,
             **self._common,
         }
-        if span.step is not None:
-            facts[words.STEP.key] = span.step
+        training_step = span.training_step
+        step = training_step if span.step is None else span.step
+        if step is not None:
+            facts[words.STEP.key] = step
         status = span.status or ("UNSET", "")
         if span.error is not None:
             facts[words.ERROR_TYPE.key] = span.error
             status = ("ERROR", status[1])
+        links = tuple(span.links or ())
+        if training_step is not None and not span.parent_id:
+            links += (self._step_context(training_step),)
         unix_ns_of = self._unix_ns_of
         return UserSpanRecord(
             span.name,
@@ -100,7 +110,7 @@ class SpanWriter:
             unix_ns_of(span.end_ns),
             facts,
             tuple((name, unix_ns_of(at_ns), finite(dict(more))) for name, at_ns, more in span.events or ()),
-            tuple(span.links or ()),
+            links,
             status,
             span.trace_state,
         )
@@ -122,13 +132,8 @@ class UserSpanEncoder:
             A serialised `opentelemetry.proto.trace.v1.Span`.
         """
         facts = record.facts
-        key = (*facts, *map(type, facts.values()))
-        if (
-            record.events
-            or record.links
-            or record.status[0] != "UNSET"
-            or not _FIELDS.keys() >= {*map(type, facts.values())}
-        ):
+        key = (len(record.links), *facts, *map(type, facts.values()))
+        if record.events or record.status[0] != "UNSET" or not _FIELDS.keys() >= {*map(type, facts.values())}:
             return _message(record).SerializeToString()
         template = self._templates.get(key)
         if template is None:
@@ -137,6 +142,7 @@ class UserSpanEncoder:
             span = SpanMessage(
                 kind=SpanMessage.SPAN_KIND_INTERNAL,
                 attributes=[KeyValue(key=name) for name in facts],
+                links=[SpanMessage.Link(flags=SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK) for _ in record.links],
                 status=Status(),
                 flags=SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK,
             )
@@ -147,6 +153,9 @@ class UserSpanEncoder:
         _head(span, record)
         for (slot, field), value in zip(slots, facts.values(), strict=True):
             setattr(slot, field, value)
+        for message, link in zip(span.links, record.links, strict=True):
+            message.trace_id = link.trace_id.to_bytes(_TRACE_ID_BYTES, "big")
+            message.span_id = link.span_id.to_bytes(_SPAN_ID_BYTES, "big")
         return span.SerializeToString()
 
 
@@ -223,6 +232,7 @@ def _message(record: UserSpanRecord) -> SpanMessage:
             SpanMessage.Link(
                 trace_id=link.trace_id.to_bytes(_TRACE_ID_BYTES, "big"),
                 span_id=link.span_id.to_bytes(_SPAN_ID_BYTES, "big"),
+                flags=SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK,
             )
             for link in record.links
         ],
