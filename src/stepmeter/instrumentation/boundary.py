@@ -90,8 +90,7 @@ class Boundaries(Closing):
         batch, no_grad = self.fetched[0]
         if batch[0] != loader or no_grad:
             return False
-        steps = recorder.steps
-        if not (self.clean or self._is_clean()) or self.watching or not steps & steps + 1 or not steps % 100:
+        if not (self.clean or self._is_clean()) or self.watching or recorder.steps >= self.look_at:
             return False
         capture = self._capture
         capture.regions = regions = log[:]

@@ -32,6 +32,24 @@ FAILURE: Final = -1
 LOG_LIMIT: Final = 256
 """Events after which a forward looks at them, in a program that neither fetches nor updates."""
 
+_FIRST_STEPS: Final = 12
+"""Steps of which each is looked at: the process group, the device and DDP's measures come up in them."""
+
+_EVERY_STEPS: Final = 100
+"""Later steps between two looks; DDP measures one in so many."""
+
+
+def next_look(steps: int) -> int:
+    """When to look again at what changes seldom: who this process is, what DDP has measured.
+
+    Args:
+        steps: Steps completed so far.
+
+    Returns:
+        Steps completed at the next look.
+    """
+    return steps if steps < _FIRST_STEPS else steps - steps % _EVERY_STEPS + _EVERY_STEPS
+
 
 class Closing:
     """The step in progress and the ways in which it ends.
@@ -57,6 +75,7 @@ class Closing:
         silent: Updates of which no hook tells.
         stale: Whether roots are to be looked for at the next fetch.
         watching: Whether `on_close` is wanted for each step, since the roots are not settled.
+        look_at: Steps completed from which on `on_close` is wanted whatever is known.
         before_fetch: Called before a fetch when stale, in nobody's time.
         on_close: Called before a step is published with whether it had a backward without a forward.
         strict: Whether failures of ours are raised into the program; for tests.
@@ -78,6 +97,7 @@ class Closing:
         "in_forward",
         "in_training_step",
         "log",
+        "look_at",
         "memory",
         "on_close",
         "optimizers",
@@ -98,6 +118,7 @@ class Closing:
         self.silent = SilentUpdates()
         self.stale = True
         self.watching = False
+        self.look_at = 0
         self.timer: DeviceTimer | None = None
         self.memory: PeakMemory | None = None
         self.before_fetch: Callable[[], None] = lambda: None
@@ -199,8 +220,8 @@ class Closing:
 
     def _before_publication(self, capture: StepCapture, forward: bool, end_event: Any) -> None:
         recorder = self.recorder
-        steps = recorder.steps
-        if self.watching or not forward or not steps & steps + 1 or not steps % 100:
+        if self.watching or not forward or recorder.steps >= self.look_at:
+            self.look_at = next_look(recorder.steps + 1)
             capture.warmup = capture.warmup or self.watching
             self.on_close(not forward)
         if self.memory is not None and not self._snapshot_taken:

@@ -57,9 +57,9 @@ class LateIdentity:
             self.on_device(self._device)
 
     def step_closed(self) -> None:
-        """A step is about to be published; looks again at steps 1, 2, 4, 8, … only."""
+        """A step is about to be published; looks again at steps 1, 2, 4, 8, … and 101, 201, … only."""
         step = self._recorder.steps + 1
-        if step & (step - 1) == 0:
+        if step & (step - 1) == 0 or step % 100 == 1:
             self.refresh()
 
     def refresh(self) -> None:

@@ -15,8 +15,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from stepmeter.capture.step import Recorder
 
+_FROM_STEP: Final = 4
+_FIRST_STEPS: Final = 12
 _EVERY_STEPS: Final = 100
-"""DDP samples every hundredth iteration."""
+"""DDP measures its first ten iterations and every hundredth, and says so in the next."""
 
 
 class BackwardWait:
@@ -43,9 +45,12 @@ class BackwardWait:
         self._model = weakref.ref(models[0]) if len(models) == 1 else None
 
     def step_closed(self) -> None:
-        """A step is about to be published; reads at steps 1, 2, 4, 8, … and 101, 201, … only."""
+        """A step is about to be published; reads at the first steps but the very first two, and then seldom.
+
+        The first exchanges set connections up and build buckets anew.
+        """
         step = self._recorder.steps + 1
-        if self._model is None or (step % _EVERY_STEPS != 1 and step & (step - 1)):
+        if self._model is None or step < _FROM_STEP or (step > _FIRST_STEPS and step % _EVERY_STEPS != 1):
             return
         model: Any = self._model()
         if model is None:
