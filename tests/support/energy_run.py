@@ -132,3 +132,40 @@ class EnergyRun:
                 samples.add(key, of, point["metric"], number, attributes, None)
         samples.into(rows)
         return {table: rows.of(key, table) for table in (schema.GPU_SAMPLES, schema.COUNTER_SAMPLES)}
+
+
+def serving():
+    """A device of 100 W and a server that generates 10 tokens a second, for 5 s, as anyone would send them."""
+    run = EnergyRun()
+    run.sender("server", anchored=False)
+    run.power(100, 5, sender="server", scope="dcgm")
+    run.server("generation_tokens", 10, 5, sender="server")
+    run.server("prompt_tokens", 40, 5, sender="server")
+    return run
+
+
+def training(**values):
+    """Ten steps of 0.9 s at 300 W with 0.1 s at 100 W between them, the counter read ten times a second."""
+    run = EnergyRun()
+    run.sender("resource-0", **{"stepmeter.gpu.power.limit": 700.0})
+    run.resources["resource-0"]["hw_id"] = "gpu-0"
+
+    def joules(now):
+        whole, part = divmod(round(now * 10), 10)
+        return 280 * whole + 30 * min(part, 9) + 10 * (part == 10)
+
+    run.counter(joules, [n / 10 for n in range(111)], 0.0)
+    for number in range(10):
+        phases = {"forward_cpu_ns": 300_000_000, "backward_cpu_ns": 600_000_000}
+        run.step(number + 1, number, number + 0.9, samples=32, **{**phases, **values})
+    return run
+
+
+def on_cpus(run, watts=40):
+    """A package and its memory, read ten times a second for 11 s."""
+    for zone, kind, power_w in (("package-0", "cpu", watts), ("package-0/dram", "memory", 10)):
+        for tick in range(111):
+            of = {"hw_id": f"box/{zone}", "hw_type": kind}
+            run.point("hw.energy", tick / 10, power_w * tick / 10, **of)
+            run.point("stepmeter.energy.tick_gap", tick / 10, 0.0, **of)
+    return run

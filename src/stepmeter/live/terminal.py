@@ -13,7 +13,7 @@ from rich.text import Text
 from stepmeter.analysis.step_time.live import LiveStepTimeSession
 from stepmeter.live.sparkline import bar, sparkline
 from stepmeter.report.parts import NARROW, empty_table, evidence_table, finding_line, head
-from stepmeter.report.text import run_line
+from stepmeter.report.text import energy_line, run_line
 from stepmeter.units import format_duration, format_ms, format_share
 
 if TYPE_CHECKING:
@@ -95,7 +95,12 @@ def draw(result: LiveStepTimeResult, title: str, now_ns: int, width: int, *, uni
     parts += [Text(run_line(title, result.analysis)), *status, Text()]
     step_time = window.metrics.get("step_time_ms")
     if step_time is not None:
-        parts += [_trend(step_time, width, unicode=unicode), Text()]
+        parts.append(_trend(step_time, width, unicode=unicode))
+    energy = None if result.energy is None else energy_line(result.energy)
+    if energy is not None:
+        parts.append(Text(energy))
+    if step_time is not None or energy is not None:
+        parts.append(Text())
     return Group(*parts, *_tables(window, step_time, width, unicode=unicode))
 
 

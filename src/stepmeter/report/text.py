@@ -52,7 +52,7 @@ def verdict_text(title: str, analysis: RunAnalysis, *, width: int, color: bool) 
     parts: list[RenderableType] = [*_lead(analysis), Text(), Text(run_line(title, analysis.step_time)), Text()]
     parts.append(_sections([(name, diagnosis.primary) for name, diagnosis in sections], color=color))
     if window.metrics:
-        parts += [Text(), evidence_table(window, width=width, color=color), *_energy_line(analysis.energy.facts)]
+        parts += [Text(), evidence_table(window, width=width, color=color), *_energy(analysis.energy.facts)]
     further = issues if analysis.primary.section == "system" else issues[1:]
     health = [issue for _, diagnosis in sections[1:] for issue in diagnosis.issues if issue.severity != "info"]
     for issue in (*further, *health):
@@ -125,19 +125,31 @@ def run_line(title: str, analysis: StepTimeAnalysis) -> str:
     return f"run {title}: steps {window.steps[0]} to {window.steps[-1]} ({details})"
 
 
-def _energy_line(facts: SectionFacts) -> list[RenderableType]:
-    """Energy per step with its bound, of the median rank, where there is one; and what CPUs took meanwhile."""
+def energy_line(facts: SectionFacts) -> str | None:
+    """Write the energy per step with its bound, of the median rank, and what CPUs took meanwhile.
+
+    Args:
+        facts: The section on energy.
+
+    Returns:
+        The line; None where no step has an energy.
+    """
     of_cpus = facts.representative("step_cpu_energy_mj")
     cpus = "" if of_cpus is None else f"{format_quantity(of_cpus[1], 'mJ')} of CPUs and memory"
     found = facts.representative("step_energy_mj")
     if found is None:
-        return [Text(), Text(f"energy per step {cpus}")] if cpus else []
+        return f"energy per step {cpus}" if cpus else None
     rank, energy_mj = found
     bound_mj = facts.rows[rank].metrics.get("step_energy_bound_mj")
     bound = f" \u00b1{format_quantity(bound_mj, 'mJ')}" if bound_mj is not None else ""
     where = f" (rank {rank})" if len(facts.rows) > 1 else ""
     beside = f", and {cpus}" if cpus else ""
-    return [Text(), Text(f"energy per step {format_quantity(energy_mj, 'mJ')}{bound}{where}{beside}")]
+    return f"energy per step {format_quantity(energy_mj, 'mJ')}{bound}{where}{beside}"
+
+
+def _energy(facts: SectionFacts) -> list[RenderableType]:
+    line = energy_line(facts)
+    return [] if line is None else [Text(), Text(line)]
 
 
 def _lead(analysis: RunAnalysis) -> list[RenderableType]:

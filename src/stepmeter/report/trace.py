@@ -17,6 +17,7 @@ from typing import IO, Any, Final
 
 from stepmeter.analysis.queries import query
 from stepmeter.errors import StoreError, UsageError
+from stepmeter.report.trace_energy import TraceEnergies
 from stepmeter.report.trace_tracks import DEVICE_TRACK, STEPS_TRACK, Tracks
 from stepmeter.store.reader import Snapshot, Spill, open_run
 
@@ -106,8 +107,10 @@ def _write(file: IO[str], snapshot: Snapshot, selection: Selection, merged: dict
     if not selection.empty:
         extent = f"SELECT min(start_ns), max(end_ns) FROM ({spans})"  # noqa: S608 - our own query
         ((first_ns, last_ns),) = snapshot.rows(extent, parameters)
-    events = _Events(first_ns or 0, _MERGED_FIRST_PROCESS if merged else 1)
-    file.write('{"displayTimeUnit":"ms","otherData":' + json.dumps({"origin_unix_ns": str(first_ns or 0)}))
+    energies = TraceEnergies(snapshot)
+    events = _Events(first_ns or 0, _MERGED_FIRST_PROCESS if merged else 1, energies)
+    about = {"origin_unix_ns": str(first_ns or 0), **({"energy": energies.trouble} if energies.trouble else {})}
+    file.write('{"displayTimeUnit":"ms","otherData":' + json.dumps(about))
     file.write(',"traceEvents":[\n{"ph":"M","name":"stepmeter","pid":0,"tid":0,"args":{}}')
     if first_ns is not None and last_ns is not None:
         for rows in snapshot.stream(spans, parameters):
@@ -128,9 +131,11 @@ class _Events:
     Args:
         origin_ns: Zero of its clock, Unix time in ns.
         first_process: Number of its first process.
+        energies: What steps and calls cost.
     """
 
-    def __init__(self, origin_ns: int, first_process: int) -> None:
+    def __init__(self, origin_ns: int, first_process: int, energies: TraceEnergies) -> None:
+        self._energies = energies
         self._origin_ns = origin_ns
         self._tracks = Tracks(first_process)
         self._quoted: dict[str, str] = {}
@@ -150,6 +155,7 @@ class _Events:
         step: int | None,
         is_error: bool,
         attributes: str | None,
+        attempt: int,
     ) -> str:
         """One span of `trace_spans`."""
         self.count += 1
@@ -157,9 +163,10 @@ class _Events:
         process = tracks.process(rank, stream)
         track = tracks.track(process, track_name, 0 if track_name == STEPS_TRACK else thread_id)
         thread = tracks.thread(track, track.lanes.place(span_id, parent_id, start_ns, end_ns))
-        arguments = attributes[1:-1] if attributes else ""
-        if step is not None:
-            arguments += f'{"," if arguments else ""}"step":{step}'
+        is_step = step is not None and track_name == STEPS_TRACK and name.startswith("step ")
+        energy = self._energies.of_step(attempt, rank, step or 0) if is_step else self._energies.of_span(span_id)
+        number = "" if step is None else f'"step":{step}'
+        arguments = ",".join(filter(None, (attributes[1:-1] if attributes else "", number, energy)))
         colour = ',"cname":"terrible"' if is_error else ""
         return tracks.after_news(
             f'{{"ph":"X","name":{self._quote(name)},"cat":{self._quote(stream)},"pid":{process},"tid":{thread},'

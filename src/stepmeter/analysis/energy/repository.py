@@ -72,7 +72,7 @@ def load_readings(
             zone = DeviceReadings(hw_id, counter, None, kind="cpu" if kind == "cpu" else "memory")
             hosts[host] = (*hosts.get(host, ()), zone)
     power = {hw_id: _power(hw_id, part) for hw_id, part in _by_device(source, "energy_power", span)}
-    known = {row[0]: row[1:4] for row in source.rows(query("energy_devices"))}
+    known = {row[0]: row[1:4] for row in source.rows(query("energy_devices"), (first_ns, last_ns))}
     found = []
     for hw_id in sorted({*ticks, *power}):
         limit_w, others, throttled = known.get(hw_id, (None, None, None))
@@ -122,7 +122,8 @@ def load_counters(source: Snapshot) -> ServerCounters:
 
 def load_faults(source: Snapshot) -> dict[str, str]:
     """Why queries of devices failed, as a JSON object by reason, by UUID."""
-    return {hw_id: faults for hw_id, *_, faults in source.rows(query("energy_devices")) if faults}
+    rows = source.rows(query("energy_devices"), (0, _END_OF_TIME_NS))
+    return {hw_id: faults for hw_id, *_, faults in rows if faults}
 
 
 def _by_device(source: Snapshot, name: str, span: tuple[int | None, int, int]) -> Iterator[tuple[str, Columns]]:

@@ -1,5 +1,7 @@
 -- What else is known of devices; one row a device.
 --
+--   parameters: first and last time in ns
+--
 --   hw_id             UUID of the device
 --   limit_w           enforced power limit, in W; null when not known
 --   other_processes   most processes of others that were seen on it; null when nobody looked
@@ -19,13 +21,15 @@ points AS (
         avg("value") FILTER (metric = 'stepmeter.energy.throttled') AS throttled_share
     FROM metrics
     WHERE metric IN
-        ('stepmeter.energy.power_limit', 'stepmeter.energy.other_processes', 'stepmeter.energy.throttled') AND hw_id IS NOT NULL
+        ('stepmeter.energy.power_limit', 'stepmeter.energy.other_processes', 'stepmeter.energy.throttled')
+        AND hw_id IS NOT NULL
+        AND time_ns BETWEEN $1 - 120000000000 AND $2  -- the limit is told once a minute
     GROUP BY hw_id
 ),
 faults AS (
     SELECT hw_id, coalesce(attributes ->> '$.kind', 'unknown') AS reason, CAST(max("value") AS BIGINT) AS count
     FROM metrics
-    WHERE metric = 'hw.errors' AND hw_id IS NOT NULL
+    WHERE metric = 'hw.errors' AND hw_id IS NOT NULL AND time_ns <= $2
     GROUP BY ALL
 ),
 reasons AS (

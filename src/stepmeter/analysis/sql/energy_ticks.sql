@@ -25,7 +25,7 @@ clocks AS (
 gaps AS (
     SELECT resource_id, hw_id, time_ns, any_value("value") AS gap_s
     FROM metrics
-    WHERE metric = 'stepmeter.energy.tick_gap'
+    WHERE metric = 'stepmeter.energy.tick_gap' AND time_ns BETWEEN $2 AND $3
     GROUP BY ALL
 ),
 readings AS (

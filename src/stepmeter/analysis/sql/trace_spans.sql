@@ -16,6 +16,7 @@
 --   step          step that it belongs to; null outside steps
 --   is_error      whether it ended with an error
 --   attributes    all other attributes, as one JSON object
+--   attempt       attempt of its process
 WITH anchors AS (
     SELECT
         resource_id,
@@ -26,6 +27,7 @@ WITH anchors AS (
     WHERE clock_boot_id IS NOT NULL AND clock_anchor_unix_ns IS NOT NULL AND clock_anchor_monotonic_ns IS NOT NULL
 ),
 shifts AS (SELECT resource_id, any_value(shift_ns) AS shift_ns FROM anchors GROUP BY resource_id),
+attempts AS (SELECT resource_id, any_value(attempt) AS attempt FROM resources GROUP BY resource_id),
 found AS (
     SELECT
         coalesce(s.rank, 0) AS rank,
@@ -45,11 +47,13 @@ found AS (
         s.parent_span_id AS parent_id,
         s.step,
         s.status_code = 'Error' AS is_error,
-        s.attributes
+        s.attributes,
+        coalesce(attempts.attempt, 0) AS attempt
     FROM spans AS s
     LEFT JOIN shifts ON shifts.resource_id = s.resource_id
+    LEFT JOIN attempts ON attempts.resource_id = s.resource_id
 )
-SELECT rank, stream, track, thread_id, name, start_ns, end_ns, span_id, parent_id, step, is_error, attributes
+SELECT rank, stream, track, thread_id, name, start_ns, end_ns, span_id, parent_id, step, is_error, attributes, attempt
 FROM found
 WHERE
     ($1::VARCHAR[] IS NULL OR list_contains($1::VARCHAR[], stream))

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from stepmeter.analysis.energy.live import LiveEnergy
 from stepmeter.analysis.step_time.model import LIVE_WINDOW_STEPS
 from stepmeter.analysis.step_time.pipeline import StepTimePipeline, StepTimeRequest, analyze
 from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from stepmeter.analysis.section import SectionFacts
     from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
     from stepmeter.store.reader import Cursor, RunReader
 
@@ -39,11 +41,13 @@ class LiveStepTimeResult:
         freshness: `cold` before the first usable window; `live` when this reading gave one, also an unchanged one;
             `bridged` when it failed or found none and the last good one is shown; `expired` when that is too old.
         error: Why the reading failed, in one line; None when it did not.
+        energy: What the window's steps cost, of now or some seconds before; None where that is not known.
     """
 
     analysis: StepTimeAnalysis
     freshness: Freshness
     error: str | None = None
+    energy: SectionFacts | None = None
 
     @property
     def newest_ns(self) -> int | None:
@@ -87,6 +91,8 @@ class LiveStepTimeSession:
         self._cursor: Cursor = ()
         self._good: StepTimeAnalysis | None = None
         self._good_at_s = 0.0
+        self._live_energy = LiveEnergy(monotonic_s)
+        self._energy: SectionFacts | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -116,7 +122,7 @@ class LiveStepTimeSession:
             if not analysis.window.steps:
                 return self._without_window(None)
             self._good, self._good_at_s, self._cursor = analysis, self._monotonic_s(), cursor
-            return LiveStepTimeResult(analysis, "live")
+            return LiveStepTimeResult(analysis, "live", energy=self._energy)
 
     def _read(self) -> tuple[StepTimeAnalysis, Cursor]:
         if self._reader is None:
@@ -125,14 +131,16 @@ class LiveStepTimeSession:
         if self._good is not None and snapshot.cursor == self._cursor:
             return self._good, self._cursor
         request = StepTimeRequest(snapshot, "live", self._window_size, previous=self._good)
-        return self._pipeline.run(request), snapshot.cursor
+        analysis = self._pipeline.run(request)
+        self._energy = self._live_energy.read(snapshot, analysis.snapshot.cursor.attempt, analysis.window.steps)
+        return analysis, snapshot.cursor
 
     def _without_window(self, error: str | None) -> LiveStepTimeResult:
         if self._good is None:
             return LiveStepTimeResult(self._empty, "cold", error)
         if self._ttl_s is not None and self._monotonic_s() - self._good_at_s > self._ttl_s:
             return LiveStepTimeResult(self._empty, "expired", error)
-        return LiveStepTimeResult(self._good, "bridged", error)
+        return LiveStepTimeResult(self._good, "bridged", error, self._energy)
 
     def _drop_reader(self) -> None:
         if self._reader is not None:
