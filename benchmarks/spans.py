@@ -16,7 +16,7 @@ from pathlib import Path
 
 from stepmeter.alerts.engine import AlertEngine
 from stepmeter.alerts.rule import parse_rule
-from stepmeter.capture.open_row import Row
+from stepmeter.conventions.rows import Row
 
 HERE = Path(__file__).parent
 PEERS = HERE / "peers"

@@ -9,7 +9,7 @@ import stepmeter
 from stepmeter.alerts.engine import AlertEngine
 from stepmeter.alerts.rule import parse_rule
 from stepmeter.alerts.webhook import Webhook
-from stepmeter.capture.open_row import Row
+from stepmeter.conventions.rows import Row
 from stepmeter.errors import UsageError
 
 

@@ -10,7 +10,7 @@ from stepmeter.alerts.evaluate import compile_condition, compile_value
 from stepmeter.alerts.memory import Memory
 from stepmeter.alerts.parse import parse_condition
 from stepmeter.alerts.rule import parse_rule
-from stepmeter.capture.open_row import Row
+from stepmeter.conventions.rows import Row
 
 NAN, INF = math.nan, math.inf
 

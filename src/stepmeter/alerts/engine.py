@@ -11,7 +11,7 @@ from stepmeter.alerts.evaluate import compile_condition
 from stepmeter.alerts.memory import Memory
 from stepmeter.alerts.message import fill
 from stepmeter.alerts.rule import Rule
-from stepmeter.capture.open_row import Row
+from stepmeter.conventions.rows import Row
 
 TICK_S: Final = 5.0
 """How often rules that depend on time alone are looked at, in s."""

@@ -29,7 +29,7 @@ from stepmeter.alerts.tree import (
     Windowed,
     metrics_of,
 )
-from stepmeter.capture.value import number
+from stepmeter.conventions.rows import number
 
 Value = float | bool | None
 Evaluate = Callable[[Memory], Value]

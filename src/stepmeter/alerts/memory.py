@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepmeter.alerts.functions import Point
-from stepmeter.capture.open_row import Row
-from stepmeter.capture.value import number
+from stepmeter.conventions.rows import Row, number
 
 
 class Memory:

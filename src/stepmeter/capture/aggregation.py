@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final, NamedTuple
 
-from stepmeter.capture.value import number
+from stepmeter.conventions.rows import number
 
 MAXIMA: Final = frozenset({"gpu_mem_peak_mb", "gpu_mem_used_mb", "gpu_power_max_w"})
 MEANS: Final = frozenset({"cpu_percent", "gpu_percent", "gpu_power_w", "gpu_energy_share"})

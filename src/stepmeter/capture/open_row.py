@@ -7,27 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stepmeter.capture.aggregation import Weighted, combine
-from stepmeter.capture.value import number
+from stepmeter.conventions.rows import Row, number
 
 _TIME: Final = "time_ms/"
 _COUNT: Final = "count/"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A committed row.
-
-    Attributes:
-        step: Its step in its stream.
-        time_ns: When it was committed, Unix time in ns.
-        values: Values by name; floats may be non-finite.
-        added: Of a row that was committed before and was added to, what is new; None for a new row.
-    """
-
-    step: int
-    time_ns: int
-    values: Mapping[str, Any]
-    added: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)

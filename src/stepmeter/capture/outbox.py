@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepmeter.capture.channel import Channel
-from stepmeter.capture.open_row import Row
 from stepmeter.capture.recording import SpanRecorder
+from stepmeter.conventions.rows import Row
 
 _ROWS_WAITING = 100_000
 

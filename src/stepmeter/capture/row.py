@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from stepmeter.capture.clock import ClockAnchor, monotonic_ns
-from stepmeter.capture.open_row import OpenRow, Row, merged
+from stepmeter.capture.open_row import OpenRow, merged
+from stepmeter.conventions.rows import Row
 
 if TYPE_CHECKING:
     from stepmeter.capture.span import Span

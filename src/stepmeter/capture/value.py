@@ -121,18 +121,6 @@ def size_bytes(value: Value) -> int:
     return 16
 
 
-def number(value: Any) -> float | int | None:
-    """Take a value as a number, if it is one.
-
-    Args:
-        value: An encoded value.
-
-    Returns:
-        The number; None for truth values and everything else.
-    """
-    return value if type(value) in {int, float} else None
-
-
 def _encode(value: Any, depth: int) -> Value:
     if type(value) in _PLAIN:
         return value

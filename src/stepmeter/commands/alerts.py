@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stepmeter.alerts.engine import AlertEngine, Fired
 from stepmeter.alerts.functions import FUNCTIONS
 from stepmeter.alerts.rule import Rule, parse_rule
-from stepmeter.capture.open_row import Row
+from stepmeter.conventions.rows import Row
 from stepmeter.store.reader import find_run, open_run
 
 if TYPE_CHECKING:

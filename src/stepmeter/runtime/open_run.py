@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stepmeter.capture.open_row import Row
 from stepmeter.capture.row import RowBook
+from stepmeter.conventions.rows import Row
 from stepmeter.runtime import session as sessions
 from stepmeter.runtime.cursor import Cursor
 from stepmeter.runtime.opening import Place

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from stepmeter.capture.open_row import Row, merged
+from stepmeter.capture.open_row import merged
 from stepmeter.conventions import attributes as words
 from stepmeter.conventions import logs
+from stepmeter.conventions.rows import Row
 from stepmeter.runtime.opening import LINES_FOLDER
 
 _NAMES: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}

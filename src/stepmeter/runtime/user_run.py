@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from stepmeter.capture import stepping
 from stepmeter.capture.measuring import Plugin
-from stepmeter.capture.open_row import Row
 from stepmeter.capture.printing import Printer
 from stepmeter.capture.recording import MAX_PENDING_BYTES, MAX_RECORD_BYTES
 from stepmeter.capture.row import WINDOW_ROWS, RowBook
 from stepmeter.conventions import environment
+from stepmeter.conventions.rows import Row
 from stepmeter.errors import UsageError
 from stepmeter.runtime import session as sessions
 from stepmeter.runtime.cursor import Cursor

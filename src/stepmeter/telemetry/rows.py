@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from stepmeter.capture.open_row import Row
-from stepmeter.capture.value import finite, number
+from stepmeter.capture.value import finite
 from stepmeter.conventions import attributes as words
 from stepmeter.conventions import logs, metrics
+from stepmeter.conventions.rows import Row, number
 from stepmeter.telemetry.aggregate import Aggregator, Attributes
 
 _MAX_NAMES: Final = 1000
