@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.step_otlp import send
 from tests.support.step_time import RunBuilder
 
-from stepmeter.analysis.step_time.pipeline import analyze
+from stepmeter.analysis.step_time.pipeline import StepTimePipeline, StepTimeRequest, analyze
+from stepmeter.store.reader import open_run
 
 
 def issues_of(builder: RunBuilder):
@@ -62,6 +64,57 @@ def test_a_rank_slow_in_backward_behind_the_collective_is_said_to_be_unseen():
 
     assert issue.severity == "info"
     assert "torch.profiler" in issue.action
+
+
+def slow_in_backward(strategy="ddp"):
+    """Four ranks with a backward of 95 ms, in which rank 2 waits 5 ms for the exchange and the others 55 ms."""
+    builder = RunBuilder(strategy=strategy)
+    for rank in range(4):
+        builder.rank(rank, range(1, 25), backward=95.0, traced=145.0)
+        builder.waits(rank, dict.fromkeys((2, 4, 8, 16), 5.0 if rank == 2 else 55.0))
+    return builder
+
+
+def analyses_of(builder, directory):
+    """The same run from model rows, from a store and through OTLP."""
+    yield analyze(builder.snapshot(), 10_000)
+    for run in (builder.write(directory / "store"), send(builder, directory / "otlp", "run")):
+        with open_run(run) as reader:
+            yield StepTimePipeline().run(StepTimeRequest(reader.snapshot(), "summary"))
+
+
+def test_a_rank_slow_in_backward_is_named_where_ddp_measures_the_waits(tmp_path):
+    """What each rank waits inside backward tells the slow one, which computes 90 ms there, from those of 40 ms."""
+    for analysis in analyses_of(slow_in_backward(), tmp_path):
+        issue = analysis.diagnosis.issues[0]
+
+        assert (issue.kind, issue.severity, issue.ranks, issue.phase) == ("COMPUTE_STRAGGLER", "crit", (2,), "backward")
+        assert issue.score == pytest.approx(50 / 150)
+        assert issue.summary.startswith("Rank 2 computes 90.0 ms in backward, rank 1 40.0 ms; so, inside backward, ")
+        assert "BACKWARD_SKEW_HIDDEN" not in {each.kind for each in analysis.diagnosis.issues}
+
+
+@pytest.mark.parametrize(
+    ("builder", "expected"),
+    [
+        (slow_in_backward("fsdp"), False),
+        (slow_in_backward().waits(1, {2: 55.0, 4: 55.0, 8: 55.0}), False),
+        (slow_in_backward().waits(2, {2: 5.0, 4: 60.0, 8: 5.0, 16: 5.0}), False),
+        (slow_in_backward().waits(2, {2: 45.0, 4: 45.0, 8: 45.0, 16: 45.0}), False),
+        (slow_in_backward().waits(2, {2: 5.0, 4: 5.0, 8: 54.0, 16: 5.0}), True),
+    ],
+    ids=["fsdp", "too few measures", "not apart", "below 10 % of the step", "apart"],
+)
+def test_waits_in_backward_name_a_rank_only_when_they_are_told_apart(builder, expected):
+    """Under fsdp, with fewer than four measures, or where waits overlap or hardly differ, nobody is blamed."""
+    assert ("COMPUTE_STRAGGLER" in kinds_of(builder)) is expected
+
+
+def test_ranks_that_wait_equally_long_hide_nobody():
+    """Where DDP's measures say that all wait equally long, nothing is said to be unseen."""
+    builder = slow_in_backward().waits(2, dict.fromkeys((2, 4, 8, 16), 55.0))
+
+    assert not {"COMPUTE_STRAGGLER", "BACKWARD_SKEW_HIDDEN"} & set(kinds_of(builder))
 
 
 def test_steps_that_take_longer_and_longer_are_a_slowdown():

@@ -113,7 +113,7 @@ def test_device_is_told_once():
 
 
 def test_what_ddp_measures_is_read_now_and_then(recorder, group):
-    """How long backward waits is read at steps 4 to 11 and at step 101, each a new sample of DDP's, and no sample twice."""
+    """How long backward waits is read at steps 4 to 11 and at step 101, and no measure of DDP's twice."""
     net = DistributedDataParallel(model())
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     for batch in loader(140):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.support.otlp import run_resource, span, traces
+from tests.support.step_time import wait_fact
 
 from stepmeter.collector.decode import RunKey
 from stepmeter.collector.duckdb_processor import DuckdbProcessor
@@ -47,6 +48,7 @@ def _span(builder: RunBuilder, step: Step):
         "stepmeter.node_rank": 0,
         "stepmeter.world_size": builder.promised,
         "stepmeter.warmup": step.warmup,
+        **wait_fact(step),
     }
     if builder.strategy is not None:
         facts["stepmeter.strategy"] = builder.strategy

@@ -42,6 +42,7 @@ class Step:
     warmup: bool = False
     attempt: int = 0
     peaks_bytes: tuple[int | None, int | None] = (None, None)
+    wait_ms: float | None = None
 
 
 @dataclass
@@ -92,6 +93,13 @@ class RunBuilder:
             replace(step, peaks_bytes=(allocated(step.step), reserved(step.step))) if step.rank == rank else step
             for step in self.steps
         ]
+
+    def waits(self, rank: int, found_ms: Mapping[int, float]) -> RunBuilder:
+        """Give steps of a rank, by their number, what DDP measured of its wait in backward."""
+        self.steps = [
+            replace(step, wait_ms=found_ms.get(step.step)) if step.rank == rank else step for step in self.steps
+        ]
+        return self
 
     def read(self, metric: str, *values: float, rank: int = 0, hw_id: str | None = None, **attributes: str) -> None:
         """Add readings of a metric by a rank's process, a second apart, the first at the run's start."""
@@ -199,7 +207,7 @@ class RunBuilder:
             "trace_id": f"{step.attempt * 1_000_000 + step.step:032x}",
             "span_id": f"{step.rank * 1_000_000 + step.step:016x}",
             "resource_id": f"resource-{step.rank}",
-            "attributes": "{}",
+            "attributes": json.dumps(wait_fact(step)),
             "peak_allocated_bytes": step.peaks_bytes[0],
             "peak_reserved_bytes": step.peaks_bytes[1],
         }
@@ -221,7 +229,14 @@ def _noise(seed: int, rank: int, number: int, name: str) -> float:
 def _source_row(step: Step) -> StepTimeSourceRow:
     names = [name for name in BASE if name in step.cpu_ms or name in step.gpu_ms]
     pairs = {name: (step.cpu_ms.get(name), step.gpu_ms.get(name)) for name in names}
+    if step.wait_ms is not None:
+        pairs["backward_wait"] = (step.wait_ms, None)
     return StepTimeSourceRow(step.end_ns, step.rank, step.step, pairs, step.warmup)
+
+
+def wait_fact(step: Step) -> dict[str, int]:
+    """What a step span says of its wait in backward."""
+    return {} if step.wait_ms is None else {"stepmeter.backward.wait_ns": round(step.wait_ms * 1e6)}
 
 
 def _progress(steps: list[Step]) -> RankProgress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from stepmeter.analysis.diagnosis.policy import reaches
@@ -20,6 +21,12 @@ MIN_CAUSE_COVERAGE = 0.80
 
 MIN_HIDDEN_SHARE = 0.50
 """Share of the cost that the culprit must have spent elsewhere, or nobody waited for it."""
+
+MIN_WAITS = 4
+"""Measures of a rank's wait in backward that make a comparison; DDP takes ten at first and then one in 100 steps."""
+
+MAX_OVERLAP_QUANTILE = 0.1
+"""The culprit's waits but for the longest such share lie below the victim's but for the shortest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,70 @@ def attribute(window: StepTimeWindow) -> Attribution | None:
         - _hidden_ms(averages[victim], visible[victim]),
         excesses_ms=_excesses(averages[culprit], averages[victim], window),
     )
+
+
+def attribute_backward(window: StepTimeWindow) -> Attribution | None:
+    """Compare the ranks of the straggler cohort by how long each waits inside backward, as DDP measured it.
+
+    A rank that is slow *in* backward makes backward equally long on all: only what each waits there tells them apart.
+
+    Args:
+        window: The analyzed window.
+
+    Returns:
+        None with fewer than two ranks in the cohort, under fsdp, where a rank lacks the measure, and where the waits of
+        culprit and victim can't be told apart.
+    """
+    cohort = window.cohorts.straggler
+    waits = {rank: window.backward_waits_ms.get(rank, ()) for rank in cohort}
+    if len(cohort) < 2 or window.is_fsdp or min(map(len, waits.values())) < MIN_WAITS:
+        return None
+    typical = {rank: median(values) for rank, values in waits.items()}
+    ascending = sorted(cohort, key=lambda rank: (typical[rank], rank))
+    culprit, victim = ascending[0], ascending[len(ascending) // 2]
+    if _from_end(waits[culprit], -1) >= _from_end(waits[victim], 1):
+        return None
+    averages = {rank: window.facts(rank).average for rank in (culprit, victim)}
+    own_ms = {rank: _own_ms(mean, typical[rank]) for rank, mean in averages.items()}
+    return Attribution(
+        culprit=culprit,
+        victim=victim,
+        visible="backward_wait",
+        visible_culprit_ms=typical[culprit],
+        visible_victim_ms=typical[victim],
+        step_time_victim_ms=averages[victim].step_time_ms or 0.0,
+        hidden_excess_ms=_hidden_ms(averages[culprit], typical[culprit])
+        - _hidden_ms(averages[victim], typical[victim]),
+        excesses_ms={
+            **_excesses(averages[culprit], averages[victim], window),
+            "backward": max(0.0, own_ms[culprit] - own_ms[victim]),
+        },
+    )
+
+
+def own_backward_ms(window: StepTimeWindow, attribution: Attribution, rank: int) -> float:
+    """What culprit or victim does in backward itself.
+
+    Args:
+        window: The analyzed window.
+        attribution: As `attribute_backward` gave it.
+        rank: The culprit or the victim.
+
+    Returns:
+        Backward less the wait, 0 or more, in ms.
+    """
+    is_culprit = rank == attribution.culprit
+    wait_ms = attribution.visible_culprit_ms if is_culprit else attribution.visible_victim_ms
+    return _own_ms(window.facts(rank).average, wait_ms)
+
+
+def _own_ms(mean: StepTimeValues, wait_ms: float) -> float:
+    return max(0.0, (mean.backward_ms or 0.0) - wait_ms)
+
+
+def _from_end(ascending: tuple[float, ...], side: int) -> float:
+    skipped = int(len(ascending) * MAX_OVERLAP_QUANTILE)
+    return ascending[skipped] if side > 0 else ascending[-1 - skipped]
 
 
 def _visible_ms(mean: StepTimeValues, window: StepTimeWindow) -> float:

@@ -10,6 +10,7 @@
 --   <phase>_gpu_ns       the same on the device clock, in ns; null without one
 --   traced_cpu_ns        traced time on the CPU clock, in ns
 --   traced_gpu_ns        the same on the device clock, in ns; null without one
+--   wait_ns              how long backward waited for other ranks, in ns; null but on a few steps
 SELECT
     end_ns AS source_id,
     rank,
@@ -26,7 +27,8 @@ SELECT
     optimizer_cpu_ns,
     optimizer_gpu_ns,
     traced_cpu_ns,
-    traced_gpu_ns
+    traced_gpu_ns,
+    (attributes ->> '$."stepmeter.backward.wait_ns"')::BIGINT AS wait_ns
 FROM steps
 WHERE attempt = ? AND step BETWEEN ? AND ?
 ORDER BY rank, step

@@ -11,7 +11,7 @@ from functools import reduce
 import numpy as np
 import numpy.typing as npt
 
-from stepmeter.analysis.step_time.columns import CLOCKS, StepTimeColumns, as_columns
+from stepmeter.analysis.step_time.columns import CLOCKS, WAIT, StepTimeColumns, as_columns
 from stepmeter.analysis.step_time.model import (
     Clock,
     SilentRank,
@@ -84,7 +84,17 @@ def align(snapshot: StepTimeRepositorySnapshot, window_size: int) -> StepTimeWin
             warmup_left_out=warmup_left_out,
             silent=silent,
         ),
+        backward_waits_ms=_waits(rows, slices),
     )
+
+
+def _waits(rows: StepTimeColumns, slices: Slices) -> dict[int, tuple[float, ...]]:
+    each = {rank: rows.times_ms[WAIT][rows_of] for rank, rows_of in slices.items()}
+    return {
+        rank: tuple(np.sort(values[measured]).tolist())
+        for rank, values in each.items()
+        if (measured := ~np.isnan(values)).any()
+    }
 
 
 def _shared_steps(rows: StepTimeColumns, slices: Slices) -> Steps:

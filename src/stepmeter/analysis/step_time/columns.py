@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from stepmeter.analysis.step_time.model import Clock
-from stepmeter.analysis.step_time.source import SOURCE_METRICS, StepTimeSourceRow
+from stepmeter.analysis.step_time.source import BACKWARD_WAIT, SOURCE_METRICS, StepTimeSourceRow
 
 Milliseconds = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 CLOCKS: tuple[Clock, ...] = ("cpu", "gpu")
+WAIT: tuple[str, Clock] = (BACKWARD_WAIT, "cpu")
+"""Where `times_ms` has it, whichever clock DDP used."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +29,7 @@ class StepTimeColumns(Sequence[StepTimeSourceRow]):
         global_rank: Rank of each row, shape (rows,).
         step: Step of each row, shape (rows,).
         warmup: Whether each step was warm-up, shape (rows,).
-        times_ms: Milliseconds by source metric and clock, shape (rows,); NaN where not measured.
+        times_ms: Milliseconds by source metric and clock, and of `WAIT`, shape (rows,); NaN where not measured.
     """
 
     source_id: Integers
@@ -54,7 +56,7 @@ class StepTimeColumns(Sequence[StepTimeSourceRow]):
             step=int(self.step[index]),
             metrics={
                 metric: pair
-                for metric in SOURCE_METRICS
+                for metric in (*SOURCE_METRICS, BACKWARD_WAIT)
                 if (pair := (self._measured(metric, "cpu", index), self._measured(metric, "gpu", index)))
                 != (None, None)
             },
@@ -89,7 +91,8 @@ class StepTimeColumns(Sequence[StepTimeSourceRow]):
         )
 
     def _measured(self, metric: str, clock: Clock, index: int) -> float | None:
-        value = float(self.times_ms[metric, clock][index])
+        values = self.times_ms.get((metric, clock))
+        value = np.nan if values is None else float(values[index])
         return None if np.isnan(value) else value
 
 
@@ -97,7 +100,8 @@ def from_store(found: Mapping[str, npt.NDArray[Any]]) -> StepTimeColumns:
     """Convert columns of the store, whose times are integer nanoseconds.
 
     Args:
-        found: Columns `source_id`, `rank`, `step`, `warmup` and `<metric>_<clock>_ns`, masked where null.
+        found: Columns `source_id`, `rank`, `step`, `warmup`, `<metric>_<clock>_ns` and `wait_ns`, masked where
+            null.
 
     Returns:
         The columns, ordered; of two rows for one rank and step the one of the larger source id.
@@ -108,9 +112,8 @@ def from_store(found: Mapping[str, npt.NDArray[Any]]) -> StepTimeColumns:
         found["step"].astype(np.int64),
         np.asarray(found["warmup"], dtype=np.bool_),
         {
-            (metric, clock): np.ma.filled(found[f"{metric}_{clock}_ns"].astype(np.float64), np.nan) / 1e6
-            for metric in SOURCE_METRICS
-            for clock in CLOCKS
+            **{(metric, clock): _in_ms(found[f"{metric}_{clock}_ns"]) for metric in SOURCE_METRICS for clock in CLOCKS},
+            WAIT: _in_ms(found["wait_ns"]),
         },
     )
 
@@ -122,15 +125,21 @@ def as_columns(rows: Iterable[StepTimeSourceRow]) -> StepTimeColumns:
     listed = list(rows)
     pairs = {
         metric: np.array([row.metrics.get(metric, (None, None)) for row in listed], dtype=np.float64).reshape(-1, 2)
-        for metric in SOURCE_METRICS
+        for metric in (*SOURCE_METRICS, BACKWARD_WAIT)
     }
+    wait = pairs.pop(BACKWARD_WAIT)[:, 0]
+    times = {(metric, clock): both[:, side] for metric, both in pairs.items() for side, clock in enumerate(CLOCKS)}
     return _ordered(
         np.array([row.source_id for row in listed], dtype=np.int64),
         np.array([row.global_rank for row in listed], dtype=np.int64),
         np.array([row.step for row in listed], dtype=np.int64),
         np.array([row.warmup for row in listed], dtype=np.bool_),
-        {(metric, clock): both[:, side] for metric, both in pairs.items() for side, clock in enumerate(CLOCKS)},
+        {**times, WAIT: wait},
     )
+
+
+def _in_ms(column: npt.NDArray[Any]) -> Milliseconds:
+    return np.ma.filled(column.astype(np.float64), np.nan) / 1e6
 
 
 def _ordered(

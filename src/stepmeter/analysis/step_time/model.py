@@ -213,6 +213,8 @@ class StepTimeWindow:
         shares: Share of each component that any rank measured.
         cohorts: Which ranks each kind of rule may use.
         coverage: How much of what happened the window holds.
+        backward_waits_ms: What DDP measured of how long backward waited for other ranks, ascending, by rank; ranks
+            without a measure are absent. Of the window and somewhat before, since DDP measures few steps.
     """
 
     clock: Clock = "cpu"
@@ -226,6 +228,7 @@ class StepTimeWindow:
     shares: Mapping[str, StepTimeShare] = field(default_factory=dict)
     cohorts: StepTimeCohorts = StepTimeCohorts()
     coverage: StepTimeCoverage = StepTimeCoverage()
+    backward_waits_ms: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def is_fsdp(self) -> bool:

@@ -14,6 +14,9 @@ PHASES = ("input_wait", "h2d", "forward", "backward", "optimizer")
 SOURCE_METRICS = (*PHASES, TRACED)
 """What a source row may hold, each as a pair of clocks."""
 
+BACKWARD_WAIT = "backward_wait"
+"""What a few rows hold too, on one clock: how long backward waited for other ranks, as DDP measured it."""
+
 OCCASIONAL = ("h2d", "optimizer")
 """Measured on any aligned step, other steps then having done no such work."""
 
@@ -26,7 +29,8 @@ class StepTimeSourceRow:
         source_id: Position of the row; of two rows for one rank and step the larger counts.
         global_rank: The rank.
         step: Number of the step.
-        metrics: CPU and GPU milliseconds of each of `SOURCE_METRICS` that was observed.
+        metrics: CPU and GPU milliseconds of each of `SOURCE_METRICS` that was observed; under `BACKWARD_WAIT` the one
+            measure that there is, and None.
         warmup: Whether the step compiled, initialised or was the first of its process.
     """
 

@@ -3,7 +3,8 @@
 Synchronised ranks end backward together, so a rank that is slow *in* backward makes it equally long on all.
 
 *Fires*, as information, for two or more synchronised ddp ranks whose backward takes three times forward or more
-and half of the step or more, and is equally long (within 10 %) on all. Computing gradients costs about twice the
+and half of the step or more, and is equally long (within 10 %) on all, unless DDP's own logger tells how long each
+rank waits in it. Computing gradients costs about twice the
 forward, three times with activation checkpointing; what is beyond that is communication or waiting.
 *Why*: a slow device or uneven work may hide behind the collective.
 *Next*: time the collectives apart, or run a few hundred steps of each rank alone and compare.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stepmeter.analysis.diagnosis.attribution import attribute
+from stepmeter.analysis.diagnosis.attribution import MIN_WAITS, attribute
 from stepmeter.analysis.diagnosis.model import Issue, Outcome, Rule
 from stepmeter.analysis.diagnosis.policy import ROUNDING, reaches
 from stepmeter.units import format_ms, format_share
@@ -33,6 +34,8 @@ def check(window: StepTimeWindow) -> Outcome:
     attribution = attribute(window)
     share = window.shares.get("backward_ms")
     if window.is_fsdp or attribution is None or attribution.names_a_straggler or share is None:
+        return None
+    if all(len(window.backward_waits_ms.get(rank, ())) >= MIN_WAITS for rank in window.cohorts.straggler):
         return None
     forward, backward = window.metrics.get("forward_ms"), window.metrics["backward_ms"]
     if forward is None or not reaches(share.mean, MIN_SHARE):
