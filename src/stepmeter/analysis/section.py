@@ -45,12 +45,14 @@ class SectionRow:
         host: Name of the host; None when not known.
         node_rank: Rank of the node; None when not known.
         devices: Which device shows the value, by metric, for metrics of the worst of several.
+        intervals: Low and high end of the 95 % interval of a metric that is a statistic of many steps.
     """
 
     metrics: Mapping[str, float]
     host: str | None = None
     node_rank: int | None = None
     devices: Mapping[str, str] = field(default_factory=dict)
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,11 @@ class SectionFacts:
         median = statistics.median(values.values())
         index = min(values, key=lambda number: (abs(values[number] - median), values[number], number))
         return index, values[index]
+
+    def interval(self, metric: str) -> tuple[float, float] | None:
+        """The interval of the representative row; None where it has none."""
+        found = self.representative(metric)
+        return None if found is None else self.rows[found[0]].intervals.get(metric)
 
     def average(self, metric: str) -> float | None:
         """Mean over the rows that measured a metric."""

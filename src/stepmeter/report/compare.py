@@ -1,7 +1,7 @@
 """Two summaries side by side: is the second one faster, slower, the same, or no fair comparison?
 
-A change counts when it is at least 3 % and beyond the noise of the steps: the margin of a change comes from the 95 %
-intervals of both sides, which the summary holds. Where a file has none (it is older), 3 % alone decides.
+A change of step time counts when it is at least 3 % and beyond the noise of the steps: the margin of a change comes
+from the 95 % intervals of both sides, which the summary holds. Where a file has none (it is older), 3 % alone decides.
 """
 
 from __future__ import annotations
@@ -21,10 +21,17 @@ MATERIAL_MEMORY_CHANGE = 0.10
 Source: the thresholds of traceml-ai 0.5.0, so that verdicts can be compared.
 """
 
+MATERIAL_ENERGY_CHANGE = 0.05
+"""The same for energy per step: boards of one kind differ by so much, also when they do the same.
+
+Source: Yang, Adamek and Armour, SC'24: about 5 % gain error from board to board.
+"""
+
 MIN_STEPS = 2
 SECTIONS: Final = ("step_time", "step_memory", "system", "process", "energy")
 STEP_TIME: Final = "step_time_ms"
 MEMORY_METRICS: Final = ("peak_reserved_bytes", "peak_allocated_bytes")
+ENERGY_METRICS: Final = ("step_energy_mj", "step_cpu_energy_mj")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +221,10 @@ def _of(changes: tuple[Change, ...], metric: str) -> Change | None:
 
 
 def _judge(changes: tuple[Change, ...]) -> tuple[Verdict, tuple[str, ...]]:
-    step_time, memory = _of(changes, STEP_TIME), _memory(changes)
+    step_time, memory, energy = (
+        _of(changes, STEP_TIME),
+        *(_known(changes, of) for of in (MEMORY_METRICS, ENERGY_METRICS)),
+    )
     if step_time is None or step_time.relative is None:
         raise ValueError("changes without a step time are no comparison")
     why = [_sentence("Step time", step_time, MATERIAL_TIME_CHANGE)]
@@ -225,11 +235,16 @@ def _judge(changes: tuple[Change, ...]) -> tuple[Verdict, tuple[str, ...]]:
             why.append(_sentence("Peak memory", memory, MATERIAL_MEMORY_CHANGE))
         if verdict == "SIMILAR":
             verdict = of_memory
+    if energy is not None:
+        why.append(_sentence("Energy per step", energy, MATERIAL_ENERGY_CHANGE))
+        if verdict == "SIMILAR":
+            verdict = _direction(energy, MATERIAL_ENERGY_CHANGE)
     return verdict, tuple(why)
 
 
-def _memory(changes: tuple[Change, ...]) -> Change | None:
-    known = (_of(changes, metric) for metric in MEMORY_METRICS)
+def _known(changes: tuple[Change, ...], metrics: tuple[str, ...]) -> Change | None:
+    """The first of several metrics that both measured."""
+    known = (_of(changes, metric) for metric in metrics)
     return next((change for change in known if change is not None and change.relative is not None), None)
 
 

@@ -35,6 +35,7 @@ def readings_section(window: StepTimeWindow, analysis: SectionAnalysis, card: st
             "median": {name: _indexed(facts.representative(name)) for name in names},
             "worst": {name: _indexed(facts.worst(name)) for name in names},
             **no_statistics(names),
+            "interval": {name: _interval(facts.interval(name)) for name in names},
         },
         "groups": {"by": facts.index_by, "rows": _rows(window, facts, names)},
         "units": {metric.name: metric.unit for metric in facts.metrics},
@@ -65,6 +66,11 @@ def _window(facts: SectionFacts) -> Json:
         "end_step": last,
         "completed_step": last,
     }
+
+
+def _interval(found: tuple[float, float] | None) -> Json:
+    low, high = found or (None, None)
+    return {"low": finite(low), "high": finite(high)}
 
 
 def _indexed(found: tuple[int, float] | None) -> Json:

@@ -188,6 +188,7 @@ class RankEnergy:
         samples: Samples in those steps; None when not known.
         tokens: Tokens in those steps; None when not known.
         methods: How many steps by each method.
+        median_interval_mj: 95 % interval of the median, from the order of the steps; None with fewer than 6 of them.
         phases_mj: Apportionment of `total_mj` by the phases' time, by phase; `other` is what no phase covers.
         clock: Clock of the phases' time.
     """
@@ -207,6 +208,7 @@ class RankEnergy:
     methods: Mapping[Method, int] = field(default_factory=dict)
     phases_mj: Mapping[str, int] = field(default_factory=dict)
     clock: Literal["gpu", "cpu"] = "cpu"
+    median_interval_mj: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def section_facts(energy: TrainingEnergy, identities: Mapping[int, RankIdentity]
         The facts; no rows where no step has an energy.
     """
     ranks = {rank.rank: rank for rank in energy.ranks if rank.steps}
-    of_hosts = {rank.rank: rank.median_mj for rank in energy.host_ranks if rank.median_mj is not None}
+    of_hosts = {rank.rank: rank for rank in energy.host_ranks if rank.steps}
     return SectionFacts(
         name="energy",
         index_by="global_rank",
@@ -53,12 +53,14 @@ def section_facts(energy: TrainingEnergy, identities: Mapping[int, RankIdentity]
     )
 
 
-def _row(rank: RankEnergy | None, host_mj: float | None, identity: RankIdentity | None) -> SectionRow:
-    found = {"step_cpu_energy_mj": host_mj, **(_of_gpu(rank) if rank else {})}
+def _row(rank: RankEnergy | None, of_host: RankEnergy | None, identity: RankIdentity | None) -> SectionRow:
+    found = {"step_cpu_energy_mj": of_host.median_mj if of_host else None, **(_of_gpu(rank) if rank else {})}
+    parts = {"step_energy_mj": rank, "step_cpu_energy_mj": of_host}
     return SectionRow(
         {name: value for name, value in found.items() if value is not None},
         identity.host if identity else None,
         identity.node_rank if identity else None,
+        intervals={name: one.median_interval_mj for name, one in parts.items() if one and one.median_interval_mj},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ from stepmeter.analysis.energy.model import METHODS, DeviceEnergy, Estimates, Ra
 from stepmeter.analysis.energy.phases import BusyPhases
 from stepmeter.analysis.energy.sharing import Sharing, union
 from stepmeter.errors import CheckFailedError
+
+_LEAST_FOR_INTERVAL = 6
+"""Of fewer steps even the least and the greatest are no 95 % interval of the median."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +186,22 @@ def sum_of_rank(one: StepEnergies, hw_id: str) -> RankEnergy:
         methods={method: count for method, count in zip(METHODS, counts, strict=True) if count},
         phases_mj=steps.phases.apportion(np.maximum(estimates.value_mj, 0), total_mj),
         clock="gpu" if steps.phases.has_gpu_clock else "cpu",
+        median_interval_mj=_median_interval(estimates.value_mj[settled & known]),
     )
+
+
+def _median_interval(values: Ints) -> tuple[float, float] | None:
+    """Order statistics around the median.
+
+    Source: Conover, Practical Nonparametric Statistics, 3rd ed., 3.2: ranks n/2 -+ 1.96 * sqrt(n) / 2.
+    """
+    count = len(values)
+    if count < _LEAST_FOR_INTERVAL:
+        return None
+    ordered = np.sort(values)
+    half = 0.98 * math.sqrt(count)
+    low, high = max(math.floor(count / 2 - half), 0), min(math.ceil(count / 2 + half), count - 1)
+    return float(ordered[low]), float(ordered[high])
 
 
 def _counted(counts: Ints) -> int | None:
