@@ -26,6 +26,7 @@ from stepmeter.telemetry.guard import Guard
 
 PATHS = [
     (Boundaries, "fetch_begins"),
+    (Boundaries, "publish_plain"),
     (Boundaries, "loader_ended"),
     (Boundaries, "copied"),
     (Boundaries, "forward_begins"),
@@ -46,6 +47,7 @@ PATHS = [
     (Undecided, "adopt"),
     (Undecided, "doubt"),
     (Recorder, "complete"),
+    (Recorder, "publish"),
     (Recorder, "arm"),
     (Channel, "put"),
     (dataloader, "sizes_of"),

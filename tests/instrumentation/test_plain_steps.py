@@ -61,15 +61,15 @@ def shapes_of(seed):
 def test_short_way_is_the_long_way(seed, monkeypatch):
     """A step that is published at once has what a look at each of its events gives it, whatever steps are around it."""
     at_once = []
-    publish = Boundaries._publish_plain
+    publish = Boundaries.publish_plain
 
     def counted(boundaries, loader_number, start_ns):
         done = publish(boundaries, loader_number, start_ns)
         at_once.append(done)
         return done
 
-    monkeypatch.setattr(Boundaries, "_publish_plain", counted)
+    monkeypatch.setattr(Boundaries, "publish_plain", counted)
     short = shapes_of(seed)
-    monkeypatch.setattr(Boundaries, "_publish_plain", lambda *_: False)
+    monkeypatch.setattr(Boundaries, "publish_plain", lambda *_: False)
     assert short == shapes_of(seed)
     assert sum(at_once) >= 3

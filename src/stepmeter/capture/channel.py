@@ -19,17 +19,21 @@ class Channel(Generic[Item]):
 
     Args:
         capacity: How many items wait at most.
+
+    Attributes:
+        items: What waits, oldest first.
+        dropped: How many were not taken.
     """
 
-    __slots__ = ("_items", "capacity", "dropped")
+    __slots__ = ("capacity", "dropped", "items")
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
-        self._items: deque[Item] = deque()
+        self.items: deque[Item] = deque()
         self.capacity = capacity
         self.dropped = 0
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def put(self, item: Item) -> bool:
         """Queue one item; never blocks.
@@ -40,9 +44,8 @@ class Channel(Generic[Item]):
         Returns:
             Whether it was queued; False counts it as dropped.
         """
-        items = self._items
-        if len(items) < self.capacity:
-            items.append(item)
+        if len(self.items) < self.capacity:
+            self.items.append(item)
             return True
         self.dropped += 1
         return False
@@ -53,5 +56,5 @@ class Channel(Generic[Item]):
         Returns:
             The items; those that come in meanwhile wait for the next call.
         """
-        popleft = self._items.popleft
-        return [popleft() for _ in range(len(self._items))]
+        popleft = self.items.popleft
+        return [popleft() for _ in range(len(self.items))]

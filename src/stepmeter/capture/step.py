@@ -13,7 +13,7 @@ from stepmeter.capture.identity import Identity
 from stepmeter.capture.region import PendingTimes, Region
 
 Batch = tuple[int, int | None, int | None]
-"""(loader id, samples, tokens) of a fetched batch."""
+"""(loader id, samples, tokens) of a fetched batch; or (batches, samples, tokens) of a step."""
 
 
 class StepTimeBatch(NamedTuple):
@@ -192,25 +192,47 @@ class Recorder:
             return self.active
         capture.detached = True
         fresh = self.active = StepCapture()
-        if not self.recording:
-            return fresh
-        self.steps = step = self.steps + 1
-        regions, batches, identity = capture.regions, capture.batches, self.identity
-        if len(batches) == 1:
-            _, samples, tokens = batches[0]
-        else:
-            samples, tokens = _totals(batches)
+        if self.recording and capture.memory is not None:
+            self.memory.put(StepMemory(self.steps + 1, *capture.memory, self.identity))
+        regions, batches = capture.regions, capture.batches
         if start_ns is None:
             start_ns = min([region[1] for region in regions], default=end_ns)
-        warmup = capture.warmup or step == 1
-        device, away_ns = capture.device, capture.away_ns
-        fields = (step, start_ns, end_ns, regions, len(batches), samples, tokens, warmup, identity, device, away_ns)
-        self.timing.put(_new_tuple(StepTimeBatch, fields))  # half the time of StepTimeBatch(...)
-        if capture.memory is not None:
-            self.memory.put(StepMemory(step, *capture.memory, identity))
+        counts = (len(batches), *_totals(batches))
+        self.publish(start_ns, end_ns, regions, counts, capture.device, capture.warmup, capture.away_ns)
+        return fresh
+
+    def publish(
+        self,
+        start_ns: int,
+        end_ns: int,
+        regions: list[Region],
+        counts: Batch,
+        device: PendingTimes | None = None,
+        warmup: bool = False,
+        away_ns: int = 0,
+    ) -> None:
+        """Number a step and hand it to the drain; does nothing while recording is off.
+
+        Args:
+            start_ns: Its first observed work, monotonic.
+            end_ns: Its boundary, monotonic.
+            regions: What was timed in it; the caller changes nothing in it afterwards.
+            counts: (batches, samples, tokens).
+            device: Its device times, not known yet; None without a device clock.
+            warmup: Whether it compiled or initialised something.
+            away_ns: Time inside it that is nobody's.
+        """
+        if not self.recording:
+            return
+        self.steps = step = self.steps + 1
+        fields = (step, start_ns, end_ns, regions, *counts, warmup or step == 1, self.identity, device, away_ns)
+        timing = self.timing
+        if len(timing.items) < timing.capacity:  # `put`, written out: this runs at each step of every training
+            timing.items.append(_new_tuple(StepTimeBatch, fields))  # half the time of StepTimeBatch(...)
+        else:
+            timing.dropped += 1
         if self.on_publish is not None:
             self.on_publish()
-        return fresh
 
     def abort(self, capture: StepCapture) -> StepCapture:
         """Detach a capture and discard it; the counter does not move; harmless on one already detached.

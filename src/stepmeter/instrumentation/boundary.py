@@ -9,6 +9,7 @@ optimizer call), the end of the program. Once a program says itself where its st
 from __future__ import annotations
 
 import threading
+from operator import itemgetter
 from threading import get_ident
 from typing import Any, Final
 
@@ -20,9 +21,13 @@ from stepmeter.instrumentation.undecided import Undecided
 
 _OPTIMIZER: Final = PHASES.index(OPTIMIZER)
 
-_USUAL: Final = (
-    [Undecided.INPUT_WAIT, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER, _OPTIMIZER],
-    [Undecided.INPUT_WAIT, Undecided.COPY, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER],
+_code: Final = itemgetter(0)
+_USUAL: Final = frozenset(
+    {
+        (Undecided.INPUT_WAIT, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER),
+        (Undecided.INPUT_WAIT, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER, _OPTIMIZER),
+        (Undecided.INPUT_WAIT, Undecided.COPY, FORWARD_INDEX, BACKWARD_INDEX, _OPTIMIZER),
+    }
 )
 
 _REGION_LIMIT: Final = 100_000
@@ -76,32 +81,34 @@ class Boundaries(Closing):
             else:
                 self.copied(event)
 
-    def _publish_plain(self, loader: int, start_ns: int) -> bool:
-        """Publish a step of one fetch, as most are, without a look at each event; False if it is another kind."""
+    def publish_plain(self, loader: int, start_ns: int) -> bool:
+        """Publish a step of one fetch, as most are, without a look at each event; False if it is another kind.
+
+        The capture stays as it is: there was nothing in it.
+
+        Args:
+            loader: The loader that is asked for a batch, after an update.
+            start_ns: When, monotonic.
+
+        Returns:
+            Whether it was published; else nothing has been done.
+        """
         log, recorder = self.log, self.recorder
-        if len(log) == 4:  # written out: a comprehension is a call of its own
-            fetch, forward, backward, update = log
-            if fetch[0] or forward[0] != FORWARD_INDEX or backward[0] != BACKWARD_INDEX or update[0] != _OPTIMIZER:
-                return False
-        else:
-            codes = [event[0] for event in log]
-            if codes not in _USUAL and not _is_simple(codes):
-                return False
+        codes = tuple(map(_code, log))
+        if codes not in _USUAL and not _is_simple(codes):
+            return False
         batch, no_grad = self.fetched[0]
         if batch[0] != loader or no_grad:
             return False
         if not (self.clean or self._is_clean()) or self.watching or recorder.steps >= self.look_at:
             return False
-        capture = self._capture
-        capture.regions = regions = log[:]
-        capture.batches.append(batch)
-        if self.timer is not None:
-            capture.device = self.timer.ended()
+        regions = log[:]
+        device = None if self.timer is None else self.timer.ended()
         log.clear()
         self.fetched.clear()
         self.updates.clear()
         self.clean = True
-        self._capture = recorder.complete(capture, start_ns, regions[0][1])
+        recorder.publish(regions[0][1], start_ns, regions, (1, batch[1], batch[2]), device)
         return True
 
     def _is_clean(self) -> bool:
@@ -116,6 +123,7 @@ class Boundaries(Closing):
             or undecided.waiting
             or undecided.doubtful
             or self._capture.regions
+            or self._capture.warmup
             or self._failed
             or self._stepped
         )
@@ -125,8 +133,6 @@ class Boundaries(Closing):
     def fetch_begins(self, loader: int, start_ns: int, no_grad: bool) -> None:
         """A loader, named by its number, is asked for a batch."""
         if self.log:
-            if self.updates and not no_grad and self._publish_plain(loader, start_ns):
-                return
             self.flush()
         if self.optimizers:
             self.optimizers.clear()  # an optimizer that raised left its entry; no optimizer fetches
@@ -260,7 +266,7 @@ class Boundaries(Closing):
             self._close_at_cut(self.cut)
 
 
-def _is_simple(codes: list[int]) -> bool:
+def _is_simple(codes: tuple[int, ...]) -> bool:
     """Whether a step fetches once, at its beginning, trains, and ends with an update."""
     if codes[0] != Undecided.INPUT_WAIT or codes[-1] != _OPTIMIZER or min(codes) < 0:
         return False

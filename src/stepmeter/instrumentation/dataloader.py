@@ -88,7 +88,8 @@ def timed_next(boundaries: Boundaries, original: Any) -> Any:
                 attributes[MADE] = (loader, 0)
                 start_ns -= making_ns
             no_grad = not is_grad_enabled()
-            boundaries.fetch_begins(loader, start_ns, no_grad)
+            if no_grad or not boundaries.updates or not boundaries.publish_plain(loader, start_ns):
+                boundaries.fetch_begins(loader, start_ns, no_grad)
             if boundaries.stale:
                 boundaries.before_fetch()
                 start_ns = monotonic_ns() - making_ns
