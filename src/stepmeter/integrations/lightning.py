@@ -75,13 +75,13 @@ def _guarded(original: Any) -> Any:
     return _run
 
 
-def _begin(trainer: Any) -> Fit | Apart | None:
+def _begin(trainer: Any) -> Fit | Evaluation | None:
     """Own the steps of a fit; one within another's, or within a `trace_step`, owns none."""
     installation = installed()
     if trainer.state.fn != "fit" or installation is None or not installation.recorder.recording:
         return None
     if _fits:
-        return begin_apart()
+        return _fits[0].evaluation()
     boundaries = installation.boundaries
     if is_tracing() or not (boundaries.owner == get_ident() or boundaries.takes_over()):
         return None
@@ -90,7 +90,7 @@ def _begin(trainer: Any) -> Fit | Apart | None:
     return fit
 
 
-def _end(fit: Fit | Apart) -> None:
+def _end(fit: Fit | Evaluation) -> None:
     if isinstance(fit, Fit):
         _fits.clear()
         callbacks = fit.trainer.callbacks

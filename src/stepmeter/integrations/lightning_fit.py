@@ -13,11 +13,12 @@ from typing import Any
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.region import Region
 from stepmeter.capture.step import StepCapture
-from stepmeter.conventions.phases import FORWARD, INPUT_WAIT, OPTIMIZER, PHASES
+from stepmeter.conventions.phases import FORWARD, H2D, INPUT_WAIT, OPTIMIZER, PHASES
 from stepmeter.instrumentation.explicit import TracedStep, is_tracing
 from stepmeter.instrumentation.instrumentor import Installation, installed
 
 _INPUT_WAIT = PHASES.index(INPUT_WAIT)
+_COPY = PHASES.index(H2D)
 _FORWARD = PHASES.index(FORWARD)
 _OPTIMIZER = PHASES.index(OPTIMIZER)
 
@@ -39,6 +40,7 @@ class Fit:
     """
 
     __slots__ = (
+        "_apart_ns",
         "_arming",
         "_before",
         "_calls",
@@ -48,6 +50,7 @@ class Fit:
         "_installation",
         "_outside",
         "_pieces",
+        "_running",
         "_spans",
         "_step_ns",
         "_theirs",
@@ -82,7 +85,8 @@ class Fit:
         self._spans: list[Interval] = []
         self._tidied = 0
         self._fetched_ns: int | None = None
-        self._traced_ns = 0
+        self._traced_ns = self._apart_ns = 0
+        self._running: list[Any] = []
         self._begin_batch()
 
     def _begin_batch(self) -> None:
@@ -115,8 +119,17 @@ class Fit:
         return not self.evaluating and self.records and get_ident() == self._thread
 
     def evaluation(self) -> Evaluation:
-        """An evaluation begins, in the middle of a group or between two."""
+        """An evaluation begins, or another fit, in the middle of a group or between two."""
         return Evaluation(self, self._installation, None if self._group is None else self._group.capture)
+
+    def evaluated(self, within_ns: int) -> None:
+        """It has ended.
+
+        Args:
+            within_ns: How long it took, if it was within a micro-batch.
+        """
+        self.evaluating = False
+        self._apart_ns += within_ns
 
     # ── the module ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -198,15 +211,18 @@ class Fit:
             self._rest()
 
     def fetch_begins(self) -> None:
-        """The trainer asks for a batch."""
+        """The trainer asks for a batch, or `training_step` does, within an optimizer's step."""
         self._attend()
-        self._installation.boundaries.fetching = False
+        boundaries = self._installation.boundaries
+        boundaries.fetching = False
+        self._running = boundaries.optimizers[:]
 
     def fetch_ended(self) -> None:
         """It has it, or there is none left."""
         boundaries = self._installation.boundaries
         if boundaries.owner:
             boundaries.adopt()
+        boundaries.optimizers[:] = self._running
         self._attend()
         self._fetched_ns = monotonic_ns()
 
@@ -232,9 +248,12 @@ class Fit:
         self._theirs = is_tracing()
         if self._theirs:
             return False
-        memory = self._installation.boundaries.memory
-        if memory is not None:
-            memory.dirty = True  # the peaks since the last step are nobody's
+        boundaries = self._installation.boundaries
+        _keep_input(boundaries.adopt())
+        if boundaries.stale:
+            boundaries.before_fetch()  # a scan takes tens of milliseconds: in nobody's time
+        if boundaries.memory is not None:
+            boundaries.memory.dirty = True  # the peaks since the last step are nobody's
         self._group = TracedStep()
         self._group.__enter__()
         return True
@@ -254,7 +273,7 @@ class Fit:
         module = self.trainer.lightning_module
         # manual optimization has no groups: each batch is a step
         if not (module.automatic_optimization and self.trainer.fit_loop._should_accumulate()):  # noqa: SLF001 - Lightning's only word on it
-            group.capture.away_ns = _away_ns(group.capture.regions, self._spans)
+            group.capture.away_ns = self._apart_ns + _away_ns(group.capture.regions, self._spans)
             self._close(None)
         self._rest()
 
@@ -289,7 +308,7 @@ class Fit:
 
 
 class Evaluation:
-    """An evaluation during a fit, where the training thread rests anyway: its fetches and its memory are nobody's.
+    """An evaluation or another fit during a fit: its fetches, its work and its memory are nobody's.
 
     Args:
         fit: The fit.
@@ -297,21 +316,37 @@ class Evaluation:
         capture: The group in progress, if there is one.
     """
 
-    __slots__ = ("_capture", "_fit", "_memory")
+    __slots__ = ("_boundaries", "_capture", "_fit", "_scope", "_start_ns")
 
     def __init__(self, fit: Fit, installation: Installation, capture: StepCapture | None) -> None:
         self._fit = fit
         self._capture = capture
-        self._memory = installation.boundaries.memory
-        if self._memory is not None and capture is not None:
-            self._memory.closed(capture)
+        self._boundaries = boundaries = installation.boundaries
+        if boundaries.memory is not None and capture is not None:
+            boundaries.memory.closed(capture)
+        self._start_ns = monotonic_ns()
+        self._scope = (boundaries.owner, boundaries.fetching)
+        boundaries.owner = 0
         fit.evaluating = True
 
     def ends(self) -> None:
         """The fit goes on."""
-        self._fit.evaluating = False
-        if self._memory is not None and self._capture is not None:
-            self._memory.opened()
+        boundaries = self._boundaries
+        within = bool(self._scope[0])  # the thread rests between micro-batches
+        self._fit.evaluated(monotonic_ns() - self._start_ns if within else 0)
+        if self._fit.records:
+            boundaries.owner, boundaries.fetching = self._scope
+        if boundaries.memory is not None and self._capture is not None:
+            boundaries.memory.opened()
+
+
+def _keep_input(capture: StepCapture) -> None:
+    """Keep, of what came before a group, the last fetches and copies: earlier ones were a tuner's, which trained."""
+    trained = [index for index, region in enumerate(capture.regions) if region[0] not in {_INPUT_WAIT, _COPY}]
+    if trained:
+        del capture.regions[: trained[-1] + 1]
+        kept = sum(region[0] == _INPUT_WAIT for region in capture.regions)
+        del capture.batches[: len(capture.batches) - kept]
 
 
 def _within(region: Region, intervals: Iterable[Interval]) -> bool:
