@@ -49,3 +49,11 @@ def test_values_that_are_not_finite_are_numbers_again(run, capsys):
 def test_a_run_that_is_not_there_is_said(tmp_path, capsys):
     """An unknown run exits with 3."""
     assert main(["alerts", "test", "loss > 2", "--run", str(tmp_path / "nothing")]) == 3
+
+
+def test_a_rule_over_ranks_sees_all_of_a_stored_run(run, capsys):
+    """With `loss@max` the rows of every rank are laid side by side; `explain` says who evaluates it."""
+    assert main(["alerts", "test", "loss@max > 2 => error: loss {loss@max}", "--run", str(run)]) == 0
+    assert "step 1  error  loss 3" in capsys.readouterr().out
+    assert main(["alerts", "explain", "loss@max > 2"]) == 0
+    assert "the collector" in capsys.readouterr().out

@@ -52,6 +52,15 @@ class Rule:
         """Names of the metrics that it looks at."""
         return metrics_of(self.condition)
 
+    def as_mapping(self) -> dict[str, Any]:
+        """The rule as `parse_rule` takes it.
+
+        Returns:
+            Its text and its options, all plain values.
+        """
+        options = {name: getattr(self, name) for name in sorted(_OPTIONS - {"level", "message"})}
+        return {"rule": f"{self.text} => {self.level}: {self.message}", **options}
+
     @property
     def functions(self) -> frozenset[str]:
         """Names of the functions that it uses."""

@@ -42,6 +42,7 @@ class Outbox:
         spans: The recorder of spans.
         rows: Committed rows.
         alerts: Alerts that fired.
+        rules: Rules for the collector, as JSON.
         common: Attributes of every span, row and alert: attempt, stream.
         lines: File of OTLP-JSON lines that takes everything; None = the OTLP exporters do.
         kept: File of OTLP-JSON lines that takes the rows which no backend took; None = they are lost and counted.
@@ -52,6 +53,7 @@ class Outbox:
     spans: SpanRecorder
     rows: Channel[Row] = field(default_factory=lambda: Channel(_ROWS_WAITING))
     alerts: Channel[FiredAlert] = field(default_factory=Channel)
+    rules: Channel[str] = field(default_factory=Channel)
     common: dict[str, Any] = field(default_factory=dict)
     lines: Path | None = None
     kept: Path | None = None
@@ -61,4 +63,4 @@ class Outbox:
     @property
     def empty(self) -> bool:
         """Whether nothing waits."""
-        return not (self.spans.queue or len(self.rows) or len(self.alerts))
+        return not (self.spans.queue or len(self.rows) or len(self.alerts) or len(self.rules))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stepmeter.collector.config_exporters import read_exporters
 from stepmeter.collector.config_extensions import authenticator, read_tokens
@@ -75,6 +75,8 @@ class CollectorConfig:
         flush_interval_s: How often the journal becomes segments.
         signals: Names of the signals that are received.
         destinations: Where the original bytes are passed on to.
+        alert_rules: Rules over ranks and streams, for every run: text or mappings.
+        alert_webhook: URL that takes their alerts; None for none.
     """
 
     grpc: Endpoint | None
@@ -83,6 +85,8 @@ class CollectorConfig:
     flush_interval_s: float = 1.0
     signals: tuple[str, ...] = SIGNAL_NAMES
     destinations: tuple[Destination, ...] = ()
+    alert_rules: tuple[Any, ...] = ()
+    alert_webhook: str | None = field(default=None, repr=False)
 
 
 def default_config(environ: Mapping[str, str]) -> CollectorConfig:
@@ -125,14 +129,14 @@ def read_config(file: Path, environ: Mapping[str, str]) -> CollectorConfig:
     tokens = read_tokens(parts.get("extensions"), parts["service"])
     grpc, http = _receivers(parts["receivers"], tokens)
     default = default_config(environ)
-    directory, flush_interval_s = _processor(parts["processors"], default)
+    processor = _processor(parts["processors"], default)
     pipelines = _pipelines(parts["service"], tuple(exporters))
     destinations = (
         replace(exporter, signals=tuple(signal for signal, names in pipelines.items() if name in names))
         for name, exporter in exporters.items()
     )
     used = tuple(destination for destination in destinations if destination.signals)
-    return CollectorConfig(grpc, http, directory, flush_interval_s, tuple(pipelines), used)
+    return replace(processor, grpc=grpc, http=http, signals=tuple(pipelines), destinations=used)
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -240,14 +244,32 @@ def _tls(node: Node) -> ServerTls:
     return ServerTls(existing_file(keys["cert_file"]), existing_file(keys["key_file"]), client_ca_file)
 
 
-def _processor(node: Node, default: CollectorConfig) -> tuple[Path, float]:
+def _processor(node: Node, default: CollectorConfig) -> CollectorConfig:
     processors = node.mapping("processor", ("duckdb",))
     if "duckdb" not in processors:
         raise node.error("no processor; expected duckdb")
-    keys = processors["duckdb"].mapping("key", ("directory", "flush_interval"))
-    directory = Path(keys["directory"].text()) if "directory" in keys else default.directory
-    interval_s = duration_s(keys["flush_interval"]) if "flush_interval" in keys else default.flush_interval_s
-    return directory, interval_s
+    keys = processors["duckdb"].mapping("key", ("directory", "flush_interval", "alert_rules", "alert_webhook"))
+    return replace(
+        default,
+        directory=Path(keys["directory"].text()) if "directory" in keys else default.directory,
+        flush_interval_s=duration_s(keys["flush_interval"]) if "flush_interval" in keys else default.flush_interval_s,
+        alert_rules=tuple(_rule(item) for item in keys["alert_rules"].items()) if "alert_rules" in keys else (),
+        alert_webhook=keys["alert_webhook"].text() if "alert_webhook" in keys else None,
+    )
+
+
+def _rule(item: Node) -> Any:
+    """A rule as text, or as a mapping of text and options."""
+    from stepmeter.alerts.together import checked_rule
+
+    given = item.value
+    if not isinstance(given, str):
+        given = {key: option.value for key, option in item.entries().items()}
+    try:
+        checked_rule(given)
+    except UsageError as error:
+        raise item.error(str(error)) from None
+    return given
 
 
 def _pipelines(node: Node, exporters: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -19,6 +19,7 @@ from stepmeter.collector.folder import Folder
 from stepmeter.collector.journal import JournalFile, Record, journal_files
 from stepmeter.collector.open_runs import OpenRuns
 from stepmeter.collector.otlp import parse
+from stepmeter.collector.rank_rules import RankRules
 from stepmeter.collector.seen import Receipt, SeenRequests, digest_of
 from stepmeter.collector.seen_file import SeenFile
 from stepmeter.collector.segment_writer import SegmentWriter
@@ -27,7 +28,7 @@ from stepmeter.collector.slot import take_slot
 from stepmeter.collector.verdicts import RefusedError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from stepmeter.collector.decode import RunKey
@@ -58,6 +59,7 @@ class DuckdbProcessor:
         flush_interval_s: How often the journal becomes segments.
         on_durable: Called once for each request that is durable; must not wait.
         slot_number: The slot to take over; None for the first free one.
+        rules: Alert rules over ranks, and a URL that takes their alerts or None.
 
     Raises:
         OSError: The directory can't be written.
@@ -71,7 +73,9 @@ class DuckdbProcessor:
         flush_interval_s: float = 1.0,
         on_durable: Callable[[Record], None] | None = None,
         slot_number: int | None = None,
+        rules: tuple[Sequence[Any], str | None] = ((), None),
     ) -> None:
+        self._rules = RankRules(directory, *rules, health)
         self.trouble: str | None = None
         self._default_run = default_run
         self._health = health
@@ -125,6 +129,7 @@ class DuckdbProcessor:
         self._committer.join()
         self._wake.set()
         self._flusher.join()
+        self._rules.close()
         self._folder.close()
         self._file.close()
         self._runs.close()
@@ -266,6 +271,7 @@ class DuckdbProcessor:
             closed = self._backlog[0]
             try:
                 run, requests = closed.load()
+                requests = [*requests, *self._alerts_on(closed.number, run, requests)]
                 self._health.count("rows_written", self._writer.write(closed.number, run, requests))
                 self._seen_file.append(closed.seen)
                 closed.path.unlink()
@@ -281,6 +287,20 @@ class DuckdbProcessor:
                 self._waiting_bytes -= closed.size_bytes
         self.trouble = None
         return True
+
+    def _alerts_on(self, number: int, run: RunKey, requests: Sequence[Record]) -> Sequence[Record]:
+        """The alerts of rules over ranks, which whatever is wrong with them must not keep rows from the store."""
+        try:
+            alerts = self._rules.look_at(number, run, requests, self._writer.open_run)
+        except (OSError, UnavailableError):
+            raise
+        except Exception as error:
+            self._health.warn("rules_failed", f"alert rules failed on rows: {error!r}")
+            return ()
+        if self._on_durable:
+            for alert in alerts:
+                self._on_durable(alert)
+        return alerts
 
     def _fail(self, message: str) -> None:
         self.trouble = message

@@ -109,7 +109,10 @@ class Collector:
 
         self._forwarder = Forwarder(config.destinations, self.health)
         on_durable = self._forwarder.offer if config.destinations else None
-        self._processor = DuckdbProcessor(config.directory, run, self.health, config.flush_interval_s, on_durable)
+        rules = (config.alert_rules, config.alert_webhook)
+        self._processor = DuckdbProcessor(
+            config.directory, run, self.health, config.flush_interval_s, on_durable, rules=rules
+        )
         self._signals = [known for known in SIGNALS if known.name in config.signals]
 
     def start(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stepmeter.alerts.engine import AlertEngine, Fired
 from stepmeter.alerts.functions import FUNCTIONS
 from stepmeter.alerts.rule import Rule, parse_rule
+from stepmeter.alerts.together import Together, looks_at_others
 from stepmeter.conventions.rows import Row
 from stepmeter.store.reader import find_run, open_run
 
@@ -18,9 +19,9 @@ SUMMARY = "alert rules: what one means, and when it would have fired on a run"
 EXAMPLE = "stepmeter alerts test 'mean(loss[50]) > 2 => error: loss is high' --run demo"
 
 _ROWS = """
-SELECT step, time_ns, "values"
+SELECT step, time_ns, "values", stream, coalesce(rank, 0)
 FROM history
-WHERE stream IS NOT DISTINCT FROM ? AND coalesce(rank, 0) = ?
+WHERE ? OR (stream IS NOT DISTINCT FROM ? AND coalesce(rank, 0) = ?)
 ORDER BY step, time_ns
 """
 
@@ -66,6 +67,8 @@ def _explain(args: argparse.Namespace) -> int:
     print(f"metrics    {', '.join(sorted(rule.metrics)) or 'none'}")
     for name in sorted(rule.functions):
         print(f"{name:<10} {FUNCTIONS[name].brief}")
+    if looks_at_others(rule):
+        print("seen by    the collector, which has the rows of all ranks and streams")
     if rule.time_based:
         print("looked at  on each row and every few seconds")
     return 0
@@ -73,7 +76,7 @@ def _explain(args: argparse.Namespace) -> int:
 
 def _test(args: argparse.Namespace) -> int:
     rule = parse_rule({"rule": args.rule, "mode": args.mode, "for_steps": args.for_steps, "recovery": True})
-    rows = _stored_rows(args)
+    rows = _stored_rows(args, rule)
     fired = replay(rule, rows)
     for alert in fired:
         print(f"step {alert.step}  {alert.level}  {alert.message}")
@@ -100,10 +103,17 @@ def replay(rule: Rule, rows: list[Row]) -> list[Fired]:
     return fired
 
 
-def _stored_rows(args: argparse.Namespace) -> list[Row]:
+def _stored_rows(args: argparse.Namespace, rule: Rule) -> list[Row]:
+    """One rank's rows, or for a rule over ranks all of them laid side by side."""
+    of_all = looks_at_others(rule)
     with open_run(find_run(args.run)) as run:
-        found = run.snapshot().rows(_ROWS, [args.stream, args.rank])
-    return [Row(step, time_ns, _numbers(json.loads(values))) for step, time_ns, values in found]
+        found = run.snapshot().rows(_ROWS, [of_all, args.stream, args.rank])
+    together = Together(rule.metrics)
+    rows = []
+    for step, time_ns, values, stream, rank in found:
+        rows.append(Row(step, time_ns, _numbers(json.loads(values))))
+        together.add(stream, rank, 0, rows[-1], 0.0)
+    return [*together.ready(float("inf"))] if of_all else rows
 
 
 def _numbers(values: dict[str, Any]) -> dict[str, Any]:

@@ -21,3 +21,10 @@ ALERT_NAME: Final = Attribute("stepmeter.alert.name", "string", "Name of the rul
 
 ROW_ATTRIBUTES: Final = (ATTEMPT, STEP, STREAM, RANK)
 """What a row's record carries beside its values."""
+
+RULE_EVENT: Final = "stepmeter.rule"
+"""Event name of the record by which a program hands a rule over ranks or streams to its collector; its body is the
+rule with its options as JSON."""
+
+ALERT_SEVERITY: Final = {"debug": 5, "info": 9, "warning": 13, "error": 17, "critical": 21}
+"""OTLP's severity number of each level."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,6 +10,7 @@ from opentelemetry import trace
 
 from stepmeter.alerts.engine import AlertEngine, Fired
 from stepmeter.alerts.rule import Rule
+from stepmeter.alerts.together import looks_at_others
 from stepmeter.alerts.webhook import Webhook
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.outbox import FiredAlert
@@ -86,7 +88,7 @@ class Alerts:
 
 
 def attach_alerts(run: Run, rules: Sequence[Rule], webhook: str | None) -> Alerts:
-    """Give a run its rules.
+    """Give a run its rules; those that look at other ranks or streams are handed to the collector.
 
     Args:
         run: The run.
@@ -94,9 +96,15 @@ def attach_alerts(run: Run, rules: Sequence[Rule], webhook: str | None) -> Alert
         webhook: URL that takes alerts, or None.
 
     Returns:
-        What watches from now on.
+        What watches its own rows from now on.
 
     Raises:
         UsageError: The URL is none.
     """
-    return Alerts(run, rules, webhook)
+    outbox = run.session.outbox
+    for_collector = [rule for rule in rules if looks_at_others(rule)]
+    for rule in for_collector:
+        outbox.rules.put(json.dumps(rule.as_mapping()))
+        if outbox.lines is not None:
+            outbox.spans.complain(rule.name, f"rule {rule.text!r} looks at other ranks, which takes a collector")
+    return Alerts(run, [rule for rule in rules if rule not in for_collector], webhook)

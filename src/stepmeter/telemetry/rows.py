@@ -14,7 +14,6 @@ from stepmeter.telemetry.aggregate import Aggregator, Attributes
 
 _MAX_NAMES: Final = 1000
 _INFO: Final = 9
-_SEVERITY: Final = {"debug": 5, "info": 9, "warning": 13, "error": 17, "critical": 21}
 
 
 class LogRecord(NamedTuple):
@@ -69,7 +68,21 @@ def alert_record(
         Its record.
     """
     facts = {**common, words.STEP.key: step, logs.ALERT_RULE.key: rule, logs.ALERT_NAME.key: name}
-    return LogRecord(logs.ALERT_EVENT, time_ns, _SEVERITY[level], level.upper(), message, facts)
+    return LogRecord(logs.ALERT_EVENT, time_ns, logs.ALERT_SEVERITY[level], level.upper(), message, facts)
+
+
+def rule_record(time_ns: int, rule: str, common: Mapping[str, Any]) -> LogRecord:
+    """Write a rule that the collector is to evaluate.
+
+    Args:
+        time_ns: Now, Unix time in ns.
+        rule: The rule with its options as JSON.
+        common: Attempt, rank and stream.
+
+    Returns:
+        Its record.
+    """
+    return LogRecord(logs.RULE_EVENT, time_ns, _INFO, "INFO", rule, dict(common))
 
 
 class RowMetrics:

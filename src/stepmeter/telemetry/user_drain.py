@@ -28,7 +28,7 @@ from stepmeter.telemetry.guard import Guard
 from stepmeter.telemetry.otlp_json import JsonLines
 from stepmeter.telemetry.outlet import SpanOutlet
 from stepmeter.telemetry.placing import Placing
-from stepmeter.telemetry.rows import LogRecord, RowMetrics, alert_record, row_record
+from stepmeter.telemetry.rows import LogRecord, RowMetrics, alert_record, row_record, rule_record
 from stepmeter.telemetry.sender import Sender
 from stepmeter.telemetry.user_spans import SpanWriter, UserSpanRecord, readable_user_span
 from stepmeter.units import seconds
@@ -103,7 +103,9 @@ class UserDrain:
         rows = outbox.rows.drain()
         for row in rows:
             self._row_metrics.record(row, self._base)
-        records_of_logs = [row_record(row, common) for row in rows]
+        now_ns = self._origin.anchor.unix_ns_of(monotonic_ns())
+        records_of_logs = [rule_record(now_ns, rule, common) for rule in outbox.rules.drain()]
+        records_of_logs += [row_record(row, common) for row in rows]
         records_of_logs += [alert_record(*alert, common) for alert in outbox.alerts.drain()]
         if records_of_logs:
             self._send(records_of_logs)
