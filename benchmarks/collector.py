@@ -41,6 +41,10 @@ STEP_FACTS = {
     "hw.id": "GPU-0b1c2d3e",
     "stepmeter.phase.optimizer.count": 1,
 }
+DURATIONS = {
+    "stepmeter.traced.cpu_ns": 8_000_000,
+    **{f"stepmeter.phase.{phase}.cpu_ns": 1_000_000 for phase in ("input_wait", "forward", "backward", "optimizer")},
+}
 FOREIGN = {**{f"int.{n}": n for n in range(4)}, **{f"double.{n}": n + 0.5 for n in range(3)}}
 FOREIGN |= {f"text.{n}": "some text" for n in range(3)}
 
@@ -50,7 +54,11 @@ def steps(number):
     first = number * SPANS
     return traces(
         *(
-            step_span(first + n, **STEP_FACTS, **{"stepmeter.phase.optimizer.cpu_ns": 1_000_000 + first + n})
+            step_span(
+                first + n + 2,
+                **STEP_FACTS,
+                **{key: duration_ns + 1000 * (first + n) for key, duration_ns in DURATIONS.items()},
+            )
             for n in range(SPANS)
         )
     )

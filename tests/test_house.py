@@ -38,7 +38,7 @@ HOMES = {
     "grpc": {"collector"},
     "duckdb": {"store"},
     "pyarrow": {"store"},
-    "numpy": {"store", "analysis"},
+    "numpy": {"store", "analysis", "collector"},
     "rich": {"report", "live", "commands"},
     "pynvml": {"devices", "samplers"},
     "psutil": {"samplers"},

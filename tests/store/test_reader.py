@@ -41,7 +41,7 @@ def test_a_run_that_is_not_there_is_named_beside_those_that_are(run, tmp_path):
 def test_a_newer_store_is_refused(run):
     """A store that a newer stepmeter wrote is refused with what to do."""
     (run / "run.json").write_text(json.dumps({"store_version": 99, "run_id": "r", "run_name": None, "created_ns": 1}))
-    with pytest.raises(StoreVersionError, match="store version 99, this stepmeter reads up to 2; upgrade"):
+    with pytest.raises(StoreVersionError, match="store version 99, this stepmeter reads up to 3; upgrade"):
         open_run(run)
 
 

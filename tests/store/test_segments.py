@@ -48,7 +48,7 @@ def test_run_json_says_what_the_run_is(tmp_path):
     """The identity of a run is in its run.json."""
     found = json.loads((create_run(tmp_path, "id-1", "demo") / "run.json").read_text())
     assert found.pop("created_ns") > 1_700_000_000_000_000_000
-    assert found == {"store_version": 2, "run_id": "id-1", "run_name": "demo"}
+    assert found == {"store_version": 3, "run_id": "id-1", "run_name": "demo"}
 
 
 def test_two_collectors_that_make_one_run_at_once_make_one(tmp_path):

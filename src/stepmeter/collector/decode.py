@@ -27,6 +27,7 @@ from stepmeter.store.schema import RESOURCES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from stepmeter.store.model import Block
     from stepmeter.store.schema import Table
 
 Row = tuple[Any, ...]
@@ -56,9 +57,10 @@ class RunKey:
 
 @dataclass(slots=True)
 class Rows:
-    """Rows on their way to the store, by run and table."""
+    """Rows on their way to the store, by run and table: one by one, and column by column."""
 
     tables: dict[tuple[RunKey, Table], list[Row]] = field(default_factory=dict)
+    blocks: dict[tuple[RunKey, Table], list[Block]] = field(default_factory=dict)
 
     def of(self, run: RunKey, table: Table) -> list[Row]:
         """The list of one run's rows of one table, to append to.
@@ -71,6 +73,18 @@ class Rows:
             The list itself.
         """
         return self.tables.setdefault((run, table), [])
+
+    def blocks_of(self, run: RunKey, table: Table) -> list[Block]:
+        """The list of one run's blocks of rows of one table, to append to.
+
+        Args:
+            run: The run.
+            table: The table.
+
+        Returns:
+            The list itself.
+        """
+        return self.blocks.setdefault((run, table), [])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from stepmeter.collector import step_columns
 from stepmeter.collector.decode import (
     MAX_TIME_NS,
     ResourceFacts,
@@ -34,6 +35,11 @@ from stepmeter.conventions.attributes import (
 from stepmeter.conventions.spans import STEP_SPAN
 from stepmeter.store.schema import RESOURCES, SPANS, STEPS
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stepmeter.store.model import Block
+
 _KINDS: Final = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
 _STATUSES: Final = ("Unset", "Ok", "Error")
 _TRACE_ID_BYTES: Final = 16
@@ -53,15 +59,20 @@ _FROM_RESOURCE: Final = tuple(
     if attribute.key in _STEP_COLUMNS
 )
 _STEP_INDEX: Final = STEPS.column_names.index("step")
+_BY_RANK: Final = tuple(STEPS.column_names.index(name) for name in ("attempt", "rank"))
 _STEADY: Final = frozenset(
     attribute.key for attribute in STEP_ATTRIBUTES if attribute.unit not in {"ns", "By", "{step}", "{token}"}
 )
 """Attributes of a step that seldom change from one to the next."""
-_INT_COLUMNS: Final = {
+_INTEGERS: Final = {
     prefix_of(attribute.key): _STEP_COLUMNS[attribute.key][0]
     for attribute in STEP_ATTRIBUTES
-    if attribute.type == "int" and attribute.key in _STEP_COLUMNS and attribute.key not in _STEADY
+    if attribute.type == "int" and attribute.key in _STEP_COLUMNS
 }
+_INT_COLUMNS: Final = {
+    prefix: index for prefix, index in _INTEGERS.items() if prefix not in set(map(prefix_of, _STEADY))
+}
+"""Those that are mostly new with each step."""
 _KNOWN_PAIRS: Final[dict[bytes, tuple[int, Any]]] = {}
 _PLAIN_PAIRS: Final[dict[bytes, tuple[str, Any]]] = {}
 _REMEMBERED: Final = 8192
@@ -84,10 +95,20 @@ def reject_spans(message: Any) -> tuple[int, str]:
         problem
         for resource_spans in message.resource_spans
         for scope_spans in resource_spans.scope_spans
+        if not _all_fit(list(scope_spans.spans))  # one by one, each question would make the objects anew
         for span in scope_spans.spans
         if (problem := _problem(span))
     ]
     return len(problems), problems[0] if problems else ""
+
+
+def _all_fit(spans: Sequence[Any]) -> bool:
+    """The question that nearly always is answered with yes, asked of all at once."""
+    if not spans:
+        return True
+    sizes = {len(span.trace_id) for span in spans}, {len(span.span_id) for span in spans}
+    times_ns = [span.start_time_unix_nano for span in spans] + [span.end_time_unix_nano for span in spans]
+    return sizes == ({_TRACE_ID_BYTES}, {_SPAN_ID_BYTES}) and max(times_ns) <= MAX_TIME_NS
 
 
 def decode_spans(message: Any, default_run: RunKey, rows: Rows) -> None:
@@ -107,7 +128,12 @@ def decode_spans(message: Any, default_run: RunKey, rows: Rows) -> None:
         for scope_spans in resource_spans.scope_spans:
             scope = scope_spans.scope
             ours = scope.name == SCOPE_NAME
-            for span in scope_spans.spans:
+            others = scope_spans.spans
+            if ours and len(others) >= step_columns.FEWEST:
+                others, block = _steps_together(template, facts, others)
+                if block is not None:
+                    rows.blocks_of(run, STEPS).append(block)
+            for span in others:
                 if _problem(span):
                     continue
                 step = _step_row(template, facts, span) if ours and span.name == STEP_SPAN.name else None
@@ -169,6 +195,20 @@ def _step_row(template: list[Any], facts: ResourceFacts, span: Any) -> Row | Non
         facts.resource_id,
         to_json(rest),
     )
+
+
+def _steps_together(
+    template: list[Any], facts: ResourceFacts, spans: Sequence[Any]
+) -> tuple[Sequence[Any], Block | None]:
+    """Turn the steps among spans into columns; what is left are the other spans, or all when that can't be done."""
+    steps = [span for span in spans if span.name == STEP_SPAN.name]
+    columns = step_columns.same_and_varying(steps, _INTEGERS, _column) if len(steps) >= step_columns.FEWEST else None
+    if columns is None or _STEP_INDEX not in columns.indexes or any(index in columns.varying for index in _BY_RANK):
+        return spans, None
+    block = step_columns.steps_block(template, (facts.host, facts.resource_id), steps, columns)
+    if block is None:
+        return spans, None
+    return [span for span in spans if span.name != STEP_SPAN.name], block
 
 
 def _column(pair: bytes) -> tuple[int, Any] | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stepmeter.collector.health import Health
     from stepmeter.collector.journal import Record
     from stepmeter.collector.open_runs import OpenRuns
+    from stepmeter.store.model import Block
 
 _FIRST: Final = (META, RESOURCES)
 """Tables that others refer to are written before them."""
@@ -81,7 +82,8 @@ class SegmentWriter:
     def _write_run(self, number: int, run: RunKey, rows: Rows) -> int:
         path = self.open_run(run)
         if path is None:
-            number_of_rows = sum(len(of_table) for (of_run, _), of_table in rows.tables.items() if of_run == run)
+            singly = sum(len(of_table) for (of_run, _), of_table in rows.tables.items() if of_run == run)
+            number_of_rows = singly + _size(rows.blocks_of(run, STEPS))
             self._health.warn("rows_refused", f"run {run.run_id} takes no more rows", number_of_rows)
             return 0
         known = self._known[run]
@@ -89,15 +91,21 @@ class SegmentWriter:
         written = 0
         for table in _ORDER:
             of_table = told[table] if table in told else rows.of(run, table)
-            if of_table:
-                write_segment(path, table, of_table, self._collector, number)
-                written += len(of_table)
+            blocks = rows.blocks_of(run, table)
+            if of_table or blocks:
+                write_segment(path, table, of_table, self._collector, number, blocks)
+                written += len(of_table) + _size(blocks)
         known.update(row for of_table in told.values() for row in of_table)
-        if steps := rows.of(run, STEPS):
-            self._watermarks[run].advance(number, steps)
+        steps, blocks = rows.of(run, STEPS), rows.blocks_of(run, STEPS)
+        if steps or blocks:
+            self._watermarks[run].advance(number, steps, blocks)
         return written
 
     def _news(self, known: set[Row], table: Table, rows: list[Row]) -> list[Row]:
         """What this process has not told a run yet: resources come with every request, but change rarely."""
         candidates = [("collector", self._collector)] if table is META else dict.fromkeys(rows)
         return [row for row in candidates if row not in known]
+
+
+def _size(blocks: Iterable[Block]) -> int:
+    return sum(block.length for block in blocks)

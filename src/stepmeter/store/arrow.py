@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from stepmeter.store.model import Same
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from stepmeter.store.model import Block
     from stepmeter.store.schema import Table
 
 _TYPES = {
@@ -41,12 +44,13 @@ def arrow_schema(table: Table) -> Any:
     return pa.schema([(column.name, _TYPES[column.type]) for column in table.columns])
 
 
-def to_arrow(table: Table, rows: Sequence[tuple[Any, ...]]) -> Any:
+def to_arrow(table: Table, rows: Sequence[tuple[Any, ...]], blocks: Sequence[Block] = ()) -> Any:
     """Turn rows into an Arrow table.
 
     Args:
         table: The table whose columns they have.
         rows: Tuples in the order of the columns.
+        blocks: More rows, column by column.
 
     Returns:
         A `pyarrow.Table`.
@@ -57,9 +61,22 @@ def to_arrow(table: Table, rows: Sequence[tuple[Any, ...]]) -> Any:
     _settle_pandas()
     schema = arrow_schema(table)
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
-    return pa.Table.from_arrays(
+    singly = pa.Table.from_arrays(
         [pa.array(list(c), f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
     )
+    return pa.concat_tables([singly, *(_of_block(block, schema) for block in blocks)]) if blocks else singly
+
+
+def _of_block(block: Block, schema: Any) -> Any:
+    def column(values: Any, kind: Any) -> Any:
+        if not isinstance(values, Same):
+            return pa.array(values, kind)
+        if values.value is None:
+            return pa.nulls(block.length, kind)
+        return pa.repeat(pa.scalar(values.value, kind), block.length)
+
+    columns = [column(values, field.type) for values, field in zip(block.columns, schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +51,38 @@ class Table:
     def column_names(self) -> tuple[str, ...]:
         """The names of the columns, in order."""
         return tuple(column.name for column in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """A column of which every row has the same value.
+
+    Attributes:
+        value: The value; None for null.
+    """
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows column by column.
+
+    Attributes:
+        length: Number of rows, 1 or more.
+        columns: In the order of the table's columns each a `Same`, or a numpy array of so many integers or ASCII texts.
+    """
+
+    length: int
+    columns: tuple[Any, ...]
+
+    def row(self, number: int) -> tuple[Any, ...]:
+        """Take one row out.
+
+        Args:
+            number: Which, from 0.
+
+        Returns:
+            A tuple in the order of the columns.
+        """
+        return tuple(c.value if isinstance(c, Same) else c[number].item() for c in self.columns)

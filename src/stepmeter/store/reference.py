@@ -145,6 +145,8 @@ def update(root: Path) -> None:
 def _update_template(root: Path) -> None:
     """Take the views from a run that is made without them."""
     name = template_file().name
+    if [path.name for path in _templates(root)] == [name]:
+        return
     for path in _templates(root):
         path.unlink()
     with tempfile.TemporaryDirectory() as directory:

@@ -33,7 +33,7 @@ from stepmeter.store.schema import META, STORE_VERSION, TABLES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stepmeter.store.model import Table
+    from stepmeter.store.model import Block, Table
 
 CATALOG_FILE: Final = "run.duckdb"
 NO_COLLECTOR: Final = "none"
@@ -114,7 +114,14 @@ def complete_run(run: Path) -> None:
         write_identity(run, now)
 
 
-def write_segment(run: Path, table: Table, rows: Sequence[tuple[Any, ...]], collector: str, number: int) -> Path:
+def write_segment(
+    run: Path,
+    table: Table,
+    rows: Sequence[tuple[Any, ...]],
+    collector: str,
+    number: int,
+    blocks: Sequence[Block] = (),
+) -> Path:
     """Write rows as one segment, durably; readers see all of it or nothing.
 
     Args:
@@ -123,6 +130,7 @@ def write_segment(run: Path, table: Table, rows: Sequence[tuple[Any, ...]], coll
         rows: Tuples in the order of the table's columns.
         collector: Id of the collector that writes; it alone numbers its segments.
         number: Number of the segment; the same number again overwrites, so that a replay adds nothing.
+        blocks: More rows, column by column.
 
     Returns:
         The segment's path.
@@ -131,7 +139,7 @@ def write_segment(run: Path, table: Table, rows: Sequence[tuple[Any, ...]], coll
         OSError: It can't be written.
     """
     segment = run / DATA / table.name / LIVE / f"c={collector}" / live_name(number)
-    _write_parquet(segment, table, rows)
+    _write_parquet(segment, table, rows, blocks)
     return segment
 
 
@@ -229,13 +237,13 @@ def _rename_to_free_name(building: Path, directory: Path, name: str) -> Path:
         candidate = directory / f"{name}-{number}"
 
 
-def _write_parquet(path: Path, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+def _write_parquet(path: Path, table: Table, rows: Sequence[tuple[Any, ...]], blocks: Sequence[Block] = ()) -> None:
     import pyarrow.parquet
 
     from stepmeter.store.arrow import to_arrow
 
     with replacing(path) as partial:
-        pyarrow.parquet.write_table(to_arrow(table, rows), partial, compression="zstd")
+        pyarrow.parquet.write_table(to_arrow(table, rows, blocks), partial, compression="zstd")
 
 
 __all__ = [

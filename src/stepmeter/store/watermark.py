@@ -12,10 +12,13 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from stepmeter.store.durable import replacing
+from stepmeter.store.model import Same
 from stepmeter.store.schema import STEPS
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from stepmeter.store.model import Block
 
 WATERMARKS: Final = "watermark"
 
@@ -83,20 +86,22 @@ class Watermark:
         self._number: int = found["number"] if found else 0
         self._ranks = {(r.attempt, r.rank): r for r in found["ranks"]} if found else {}
 
-    def advance(self, number: int, rows: Sequence[tuple[Any, ...]]) -> None:
+    def advance(self, number: int, rows: Sequence[tuple[Any, ...]], blocks: Sequence[Block] = ()) -> None:
         """Count the steps of a segment, unless they are counted already.
 
         Args:
             number: The segment's number.
             rows: Rows of `steps`.
+            blocks: More of them, column by column, each of one rank and attempt.
 
         Raises:
             OSError: It can't be written.
         """
         if number <= self._number:
             return
-        for key, group in _by_rank(rows).items():
-            now = _of_rows(*key, group)
+        by_rank = (_of_rows(*key, group) for key, group in _by_rank(rows).items())
+        for now in (*by_rank, *map(_of_block, blocks)):
+            key = (now.attempt, now.rank)
             before = self._ranks.get(key)
             self._ranks[key] = joined(before, now) if before else now
         content = {"number": number, "ranks": [[getattr(r, f) for f in _FIELDS] for r in self._ranks.values()]}
@@ -169,6 +174,27 @@ def _of_rows(attempt: int, rank: int, rows: list[tuple[Any, ...]]) -> RankWaterm
         latest[step],
         min(row[start] for row in rows),
         max(row[end] for row in rows),
+        **{name: latest[_INDEX[name]] for name in _FACTS},
+    )
+
+
+def _of_block(block: Block) -> RankWatermark:
+    import numpy as np
+
+    def column(name: str) -> np.ndarray[Any, Any]:
+        values = block.columns[_INDEX[name]]
+        return np.atleast_1d(values.value if isinstance(values, Same) else values)
+
+    steps = column("step")
+    latest = block.row(int(steps.argmax()))
+    return RankWatermark(
+        latest[_INDEX["attempt"]],
+        latest[_INDEX["rank"]],
+        block.length,
+        int(steps.min()),
+        latest[_INDEX["step"]],
+        int(column("start_ns").min()),
+        int(column("end_ns").max()),
         **{name: latest[_INDEX[name]] for name in _FACTS},
     )
 
