@@ -1,6 +1,7 @@
 import pytest
 
-from stepmeter.samplers.rapl import RaplSampler
+from stepmeter.samplers.lock import DeviceLock
+from stepmeter.samplers.rapl import LOCK_NAME, RaplSampler
 
 
 def zone(powercap, folder, name, energy_uj=1_000_000, range_uj=262_143_328_850):
@@ -46,6 +47,17 @@ def test_each_reading_says_when_it_was(tmp_path):
         (1_500_000, "stepmeter.energy.tick_gap"),
     ]
     assert [one.value for one in readings[1::2]] == [0.0012, 0.0013]
+
+
+def test_one_process_of_a_run_reads(tmp_path):
+    """While another process of the run reads a host's counters this one does not, and takes over when that ends."""
+    zone(tmp_path / "powercap", "intel-rapl:0", "package-0")
+    locks = [DeviceLock("run-1", LOCK_NAME, str(tmp_path)) for _ in range(2)]
+    first, second = (RaplSampler(tmp_path / "powercap", lock=lock) for lock in locks)
+
+    assert (len(first.read(7)), len(second.read(7))) == (2, 0)
+    locks[0].release()
+    assert len(second.read(7)) == 2
 
 
 def test_a_counter_that_wraps_goes_on(tmp_path):

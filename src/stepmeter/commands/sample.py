@@ -67,9 +67,9 @@ def execute(args: argparse.Namespace) -> int:
         os.environ.update(launch.instrumented(os.environ, collector))
     plan = Plan(_gpus(), tuple(args.scrape), args.engine, args.interval)
     where = "the configured endpoint" if collector is None else os.path.relpath(collector.run_dir)
-    _say(f"sampling {len(plan.uuids)} GPUs and {len(plan.scrape)} servers into {where}; Ctrl-C ends it")
+    begun = f"sampling {len(plan.uuids)} GPUs and {len(plan.scrape)} servers into {where}; Ctrl-C ends it"
     try:
-        found = sample(plan, stop, args.duration, _say)
+        found = sample(plan, stop, args.duration, _say, lambda: _say(begun))
     finally:
         if collector is not None:
             launch.stop_collector(collector)

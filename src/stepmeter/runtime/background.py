@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -39,16 +40,18 @@ class Background:
         self, recorder: Recorder, environ: Mapping[str, str], on_fault: Callable[[str, BaseException], None]
     ) -> None:
         from stepmeter.devices.nvml import load_nvml
+        from stepmeter.samplers import rapl
         from stepmeter.samplers.energy import EnergySampling
-        from stepmeter.samplers.rapl import INTERVAL_S as RAPL_INTERVAL_S
-        from stepmeter.samplers.rapl import RaplSampler
+        from stepmeter.samplers.lock import DeviceLock
 
         self.readings: Channel[Reading] = Channel(READINGS_CAPACITY)
         find_uuid = _device_finder(recorder, environ)
         run_id = ensure_run_id(dict(environ))
         self._threads: list[_Thread] = [Sampling(background_samplers(recorder, find_uuid), self.readings, on_fault)]
-        if not (recorder.identity.local_rank or 0):
-            self._threads.append(Sampling([RaplSampler], self.readings, on_fault, RAPL_INTERVAL_S))
+        if not (recorder.identity.local_rank or 0) and rapl.POWERCAP.exists():
+            one_reader = DeviceLock(run_id, rapl.LOCK_NAME)
+            make = functools.partial(rapl.RaplSampler, lock=one_reader)
+            self._threads.append(Sampling([make], self.readings, on_fault, rapl.INTERVAL_S))
         if load_nvml():
             self._threads.append(EnergySampling(find_uuid, run_id, self.readings, on_fault))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -55,7 +56,13 @@ class Sampled:
     dropped: int
 
 
-def sample(plan: Plan, stop: threading.Event, duration_s: float | None, say: Callable[[str], None]) -> Sampled:
+def sample(
+    plan: Plan,
+    stop: threading.Event,
+    duration_s: float | None,
+    say: Callable[[str], None],
+    on_begun: Callable[[], None] = lambda: None,
+) -> Sampled:
     """Sample until told to stop, or for a time.
 
     Args:
@@ -63,6 +70,7 @@ def sample(plan: Plan, stop: threading.Event, duration_s: float | None, say: Cal
         stop: Ends it.
         duration_s: For how long at most, in s; None = until `stop`.
         say: Told once in a line when something keeps failing.
+        on_begun: Called when first readings were there, so that who waits for them can go on.
 
     Returns:
         What came of it.
@@ -83,10 +91,14 @@ def sample(plan: Plan, stop: threading.Event, duration_s: float | None, say: Cal
     export = ReadingsExport(readings, read_anchor(), name, otlp_exporter(os.environ))
     for thread in threads:
         thread.start()
+    begun = False
     end_s = None if duration_s is None else time.monotonic() + duration_s
     while not stop.wait(_EXPORT_S if end_s is None else max(0.0, min(_EXPORT_S, end_s - time.monotonic()))):
         if not export.export():
             once("OTLP endpoint", "does not take metrics; is a collector listening there?")
+        if not begun and (export.sent or export.failed):
+            begun = True
+            on_begun()
         if end_s is not None and time.monotonic() >= end_s:
             break
     for thread in threads:
@@ -99,12 +111,12 @@ def _threads(
     plan: Plan, run_id: str, readings: Channel[Reading], on_fault: Callable[[str, BaseException], None]
 ) -> list[Sampling]:
     """Servers each have a thread of their own, since one that is slow must not hold back the devices."""
+    from stepmeter.samplers import rapl
     from stepmeter.samplers.energy import EnergySampling
     from stepmeter.samplers.host import HostSampler
     from stepmeter.samplers.inference import InferenceSampler
+    from stepmeter.samplers.lock import DeviceLock
     from stepmeter.samplers.nvml import GpuSampler
-    from stepmeter.samplers.rapl import INTERVAL_S as RAPL_INTERVAL_S
-    from stepmeter.samplers.rapl import RaplSampler
 
     def reading(uuid: str) -> Callable[[], Sampler]:
         return lambda: GpuSampler(lambda: uuid)
@@ -114,7 +126,8 @@ def _threads(
 
     makers: list[Callable[[], Sampler]] = [HostSampler, *(reading(uuid) for uuid in plan.uuids)]
     made: list[Sampling] = [Sampling(makers, readings, on_fault, plan.interval_s)]
-    made.append(Sampling([RaplSampler], readings, on_fault, min(plan.interval_s, RAPL_INTERVAL_S)))
+    reading_rapl = functools.partial(rapl.RaplSampler, lock=DeviceLock(run_id, rapl.LOCK_NAME))
+    made.append(Sampling([reading_rapl], readings, on_fault, min(plan.interval_s, rapl.INTERVAL_S)))
     for uuid in plan.uuids:
         following = EnergySampling(_always(uuid), run_id, readings, on_fault, watches_processes=False)
         made.append(following)  # type: ignore[arg-type] # the same start and stop

@@ -16,7 +16,10 @@ from stepmeter.capture.reading import Reading
 from stepmeter.conventions import metrics
 from stepmeter.conventions.attributes import HW_ID
 from stepmeter.conventions.resource import HW_TYPE
+from stepmeter.samplers.lock import DeviceLock
 from stepmeter.units import seconds
+
+LOCK_NAME = "rapl"
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -55,13 +58,20 @@ class RaplSampler:
     Args:
         powercap: Where the kernel shows them.
         now_ns: The monotonic clock.
+        lock: Of one run on this host's counters, so that of several processes one reads them; None reads always.
 
     Raises:
         OSError: There is none that may be read.
     """
 
-    def __init__(self, powercap: Path = POWERCAP, now_ns: Callable[[], int] = monotonic_ns) -> None:
+    def __init__(
+        self,
+        powercap: Path = POWERCAP,
+        now_ns: Callable[[], int] = monotonic_ns,
+        lock: DeviceLock | None = None,
+    ) -> None:
         self._now_ns = now_ns
+        self._lock = lock
         self._zones = _zones(powercap, socket.gethostname())
         if not self._zones:
             raise FileNotFoundError(f"{powercap}: no RAPL counter that may be read")
@@ -74,8 +84,10 @@ class RaplSampler:
 
         Returns:
             Energy in J of each package and memory, growing even where the counter wraps, and how well the moment is
-            known at which it was that.
+            known at which it was that; empty while another process reads them.
         """
+        if self._lock is not None and not self._lock.take():
+            return []
         found = []
         before_ns = at_ns
         for zone in self._zones:

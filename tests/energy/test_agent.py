@@ -1,0 +1,95 @@
+"""The agent's example as a reader would run it, its calls recorded by an instrumentation package that is not ours."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from tests.support.processes import clean_environ
+from tests.support.simulated_nvml import UUID, library_directory
+
+PACKAGES = ("openai==3.57.0", "opentelemetry-instrumentation-openai==0.62.4")
+"""Not among the development packages: once installed, importing them costs every instrumented program a second."""
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """A Python that has those packages on top of this one's."""
+    home = tmp_path_factory.mktemp("agent") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "base.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    pip = [home / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
+    subprocess.run(pip, check=True, capture_output=True, text=True, timeout=300)
+    return home / "bin" / "python"
+
+
+@pytest.fixture
+def agent(python, tmp_path):
+    """Runs the task and gives what `stepmeter energy --genai` says of it, as JSON or as text."""
+
+    def run(*words, **environ):
+        around = clean_environ(**environ)
+        program = EXAMPLES / "agent" / "agent.py"
+        for command in (["run", "--name", "agent", program, "--tokens", "40"], ["energy", "agent", "--genai", *words]):
+            done = subprocess.run(
+                [python, "-m", "stepmeter.cli", *command],
+                cwd=tmp_path,
+                env=around,
+                capture_output=True,
+                text=True,
+                timeout=200,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout) if "--json" in words else done.stdout
+
+    return run
+
+
+KINDS = ["llm_call", "tool", "llm_call", "tool", "llm_call", "tool", "llm_call"]
+
+
+def test_an_agents_task_is_priced(agent):
+    """On a device each call and tool has its joules with bounds, and they and the rest are the whole."""
+    environ = {"LD_LIBRARY_PATH": library_directory(), "SIMNVML_GPUS": "H100:0x1a", "SIMNVML_POWER": "300:0.3,120:0.2"}
+    found = agent("--json", **environ)["trajectory"]
+    steps = found["steps"]
+
+    assert [step["kind"] for step in steps] == KINDS
+    assert found["dropped_steps"] == []
+    assert [step["usage_output_tokens"] for step in steps if step["kind"] == "llm_call"] == [40] * 4
+    assert {step["model"] for step in steps if step["kind"] == "llm_call"} == {"tiny"}
+    assert sum(step["energy_mj"] for step in steps) + found["unattributed_energy_mj"] == found["total_energy_mj"] > 0
+    for step in steps:
+        estimate = step["estimate"]
+        assert estimate["lower_mj"] <= estimate["value_mj"] <= estimate["upper_mj"]
+        # the script's mean is 228 W, and what a board is by itself never below 120 W nor above 300 W
+        assert 120 * step_s(step) - 1 <= estimate["upper_mj"] / 1000
+        assert estimate["lower_mj"] / 1000 <= 300 * step_s(step) + 1
+    assert found["total_generation_tokens"] == found["tokens"]["total"] == 160
+    # each prompt begins as the one before it
+    hits = [step["cache_hits_delta"] for step in steps if step["kind"] == "llm_call"]
+    assert hits[-1] > 0
+    assert [device["hw_id"] for device in found["devices"]] == [UUID]
+
+
+def step_s(step):
+    return (step["end_elapsed_ns"] - step["start_elapsed_ns"]) / 1e9
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
+def test_without_a_device_times_and_tokens_are_told(agent):
+    """On a machine without a GPU there is the reason, and a table of times, tokens and cache hits all the same."""
+    text = agent()
+
+    assert text.startswith("No energy of devices: no device sent hw.power")
+    rows = [line.split() for line in text.splitlines() if line[:1].isdigit()]
+    assert [row[1] for row in rows] == KINDS
+    assert "40" in rows[0]
+    assert "CPUs" in text
