@@ -12,6 +12,7 @@ from stepmeter.collector.decode import RunKey
 from stepmeter.collector.journal import JournalFile, Record, journal_files, read_journal
 from stepmeter.collector.otlp import METRICS, TRACES, Encoding
 from stepmeter.collector.slot import take_slot
+from stepmeter.collector.spares import Spares
 from stepmeter.store.schema import STEPS
 from stepmeter.store.segments import create_run, write_segment
 
@@ -104,3 +105,53 @@ def test_numbers_go_on_where_they_were(tmp_path):
     slot = take_slot(tmp_path)
     assert slot.first_number == 78
     slot.release()
+
+
+def test_a_file_is_used_again_without_its_old_requests(tmp_path):
+    """A file that is written over gives back what its present use wrote, cut anywhere, and nothing from before."""
+    spares = Spares(tmp_path)
+    first = JournalFile(tmp_path, 1, RUN, spares)
+    first.append(RECORDS * 3)
+    first.close()
+    whole = first.path.read_bytes()
+    spares.keep(first.path)
+    assert journal_files(tmp_path) == []
+
+    second = JournalFile(tmp_path, 2, RunKey("run-2"), spares)
+    second.append(RECORDS[:1])
+    assert second.path.stat().st_size == len(whole)  # it is the same file
+    run, records = read_journal(second.path)
+    assert (run.run_id, records) == ("run-2", RECORDS[:1])
+    now = second.path.read_bytes()
+    for size in range(len(now)):  # a crash may leave any part of it as it was before
+        second.path.write_bytes(now[:size] + whole[size:])
+        assert read_journal(second.path)[1] in ([], RECORDS[:1])
+    second.path.write_bytes(now)
+    second.close(trim=True)
+    assert second.path.stat().st_size < len(whole)
+    assert read_journal(second.path)[1] == RECORDS[:1]
+
+
+def test_few_files_are_kept_and_none_for_ever(tmp_path, monkeypatch):
+    """Two spare files are kept, none of unusual size, and those of a process that is gone are removed."""
+    spares = Spares(tmp_path)
+    for number in (1, 2, 3):
+        file = JournalFile(tmp_path, number, RUN)
+        file.close()
+        spares.keep(file.path)
+    assert len(list(tmp_path.glob("*.spare"))) == 2
+    monkeypatch.setattr("stepmeter.collector.spares.MAX_BYTES", 10)
+    large = JournalFile(tmp_path, 4, RUN)
+    large.close()
+    left = Spares(tmp_path)
+    left.keep(large.path)
+    assert list(tmp_path.iterdir()) == []
+    assert not left.take(tmp_path / "5")
+
+
+def test_a_journal_of_an_older_version_is_read(tmp_path):
+    """Checksums that do not begin with the file's number, as before files were used again, are known as well."""
+    older = JournalFile(tmp_path, 0, RUN)
+    older.append(RECORDS)
+    older.close()
+    assert read_journal(older.path.rename(tmp_path / "000000000009.journal"))[1] == RECORDS

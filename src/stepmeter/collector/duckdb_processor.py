@@ -25,6 +25,7 @@ from stepmeter.collector.seen_file import SeenFile
 from stepmeter.collector.segment_writer import SegmentWriter
 from stepmeter.collector.signals import CONTENTS, items_of, runs_of
 from stepmeter.collector.slot import take_slot
+from stepmeter.collector.spares import Spares
 from stepmeter.collector.verdicts import RefusedError, UnavailableError
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class DuckdbProcessor:
         for digest, receipt in self._seen_file.read():
             self._seen.remember(digest, receipt)
         left_over = journal_files(self._slot.journal_dir)
+        self._spares = Spares(self._slot.journal_dir)
         self._file = JournalFile(self._slot.journal_dir, self._slot.first_number, default_run)
         self._open: list[_Pending] = []
         self._waiting_bytes = 0
@@ -131,7 +133,8 @@ class DuckdbProcessor:
         self._flusher.join()
         self._rules.close()
         self._folder.close()
-        self._file.close()
+        self._file.close(trim=True)
+        self._spares.close()
         self._runs.close()
         self._seen_file.close()
         self._slot.release()
@@ -251,7 +254,7 @@ class DuckdbProcessor:
         if not self._open:
             return True
         try:
-            fresh = JournalFile(self._slot.journal_dir, self._file.number + 1, self._default_run)
+            fresh = JournalFile(self._slot.journal_dir, self._file.number + 1, self._default_run, self._spares)
         except OSError as error:
             self._fail(f"can't begin a journal file: {error}")
             return False
@@ -274,7 +277,7 @@ class DuckdbProcessor:
                 requests = [*requests, *self._alerts_on(closed.number, run, requests)]
                 self._health.count("rows_written", self._writer.write(closed.number, run, requests))
                 self._seen_file.append(closed.seen)
-                closed.path.unlink()
+                self._remove(closed)
                 self._folder.written(self._runs.all(), closed.number)
             except (OSError, UnavailableError) as error:
                 self._fail(f"can't write segments: {error}; what was acknowledged is safe in the journal")
@@ -301,6 +304,12 @@ class DuckdbProcessor:
             for alert in alerts:
                 self._on_durable(alert)
         return alerts
+
+    def _remove(self, closed: Closed) -> None:
+        if closed.number < self._slot.first_number:
+            closed.path.unlink()  # of another process, maybe of a version that can't tell requests of two uses apart
+        else:
+            self._spares.keep(closed.path)
 
     def _fail(self, message: str) -> None:
         self.trouble = message

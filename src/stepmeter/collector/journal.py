@@ -2,7 +2,8 @@
 
 A file holds the requests of one segment and has its number. It begins with a record that says which run
 takes telemetry that names none, and ends wherever a crash left it: the first record that is cut short or
-whose checksum is wrong is the end.
+whose checksum is wrong is the end. Files are used again, see `spares`: the checksum begins with the file's number, so
+that what an earlier use left behind never passes for a request.
 
     record = length of the body (u32) · CRC-32 of the rest (u32) · signal (u8) · encoding (u8) · body
 """
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from stepmeter.collector.spares import Spares
+
 _HEAD: Final = struct.Struct("<IIBB")
 _HEADER_CODE: Final = 0
 _SUFFIX: Final = ".journal"
+_MAX_SEED: Final = 2**32 - 1
 _SIGNALS: Final = {signal.code: signal for signal in SIGNALS}
 
 
@@ -51,16 +55,27 @@ class JournalFile:
     Attributes:
         path: Where it is.
         number: Its number, which is that of the segments it becomes.
+
+    Args:
+        directory: The journal's directory.
+        number: Its number, which none had before.
+        default_run: The run of telemetry that names none.
+        spares: Where it may find a file to write over; None makes a new one.
+
+    Raises:
+        OSError: It can't be made durable.
     """
 
-    def __init__(self, directory: Path, number: int, default_run: RunKey) -> None:
+    def __init__(self, directory: Path, number: int, default_run: RunKey, spares: Spares | None = None) -> None:
         self.number = number
         self.path = directory / f"{number:012d}{_SUFFIX}"
-        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        used = spares is not None and spares.take(self.path)
+        new = 0 if used else os.O_CREAT | os.O_EXCL
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | new, 0o666)
         self._size = 0
         try:
             header = json.dumps({"run_id": default_run.run_id, "run_name": default_run.run_name}).encode()
-            self._append(_framed(_HEADER_CODE, 0, header))
+            self._append(_framed(_HEADER_CODE, 0, header, number))
             sync_directory(directory)
         except OSError:
             self.close()
@@ -76,12 +91,19 @@ class JournalFile:
         Raises:
             OSError: They could not be written; the file is as it was before.
         """
-        framed = b"".join(_framed(r.signal.code, r.encoding.value, r.body) for r in records)
+        framed = b"".join(_framed(r.signal.code, r.encoding.value, r.body, self.number) for r in records)
         self._append(framed)
 
-    def close(self) -> None:
-        """Close the file; a second time does nothing."""
+    def close(self, *, trim: bool = False) -> None:
+        """Close the file; a second time does nothing.
+
+        Args:
+            trim: Whether to cut off what an earlier use left behind its end.
+        """
         if self._descriptor >= 0:
+            if trim:
+                with suppress(OSError):
+                    os.ftruncate(self._descriptor, self._size)
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -121,12 +143,13 @@ def read_journal(path: Path) -> tuple[RunKey | None, list[Record]]:
         The run of telemetry that names none, None when not even that was written; and the requests.
     """
     data = path.read_bytes()
+    seed = _seed(path, data)
     default_run, records, offset = None, [], 0
     while offset + _HEAD.size <= len(data):
         length, checksum, code, encoding = _HEAD.unpack_from(data, offset)
         end = offset + _HEAD.size + length
         # the checksum covers everything behind itself, which begins at the signal's byte
-        if end > len(data) or zlib.crc32(data[offset + 8 : end]) != checksum:
+        if end > len(data) or zlib.crc32(data[offset + 8 : end], seed) != checksum:
             break
         body = data[offset + _HEAD.size : end]
         if code == _HEADER_CODE:
@@ -150,6 +173,16 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _framed(code: int, encoding: int, body: bytes) -> bytes:
+def _framed(code: int, encoding: int, body: bytes, number: int) -> bytes:
     tail = bytes((code, encoding)) + body
-    return struct.pack("<II", len(body), zlib.crc32(tail)) + tail
+    return struct.pack("<II", len(body), zlib.crc32(tail, number & _MAX_SEED)) + tail
+
+
+def _seed(path: Path, data: bytes) -> int:
+    """What checksums begin with: the file's number; 0 in files that an older version left, which used none twice."""
+    number = int(path.stem) & _MAX_SEED if path.stem.isdecimal() else 0
+    if len(data) < _HEAD.size:
+        return number
+    length, checksum, _, _ = _HEAD.unpack_from(data)
+    first = data[8 : _HEAD.size + length]
+    return 0 if zlib.crc32(first, number) != checksum and zlib.crc32(first) == checksum else number

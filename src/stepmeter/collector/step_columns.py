@@ -99,17 +99,20 @@ def integers(tails: Sequence[bytes]) -> np.ndarray[Any, np.dtype[np.int64]] | No
     longest = int(lengths.max())
     if int(lengths.min()) < len((1, _INT_VALUE, 0)) or longest > _LONGEST_VARINT + 2:
         return None
-    joined = np.frombuffer(b"".join(tails) + bytes(longest), np.uint8)
+    joined = np.frombuffer(b"".join(tails), np.uint8)
     starts = np.cumsum(lengths) - lengths
     if (joined[starts] != lengths - 1).any() or (joined[starts + 1] != _INT_VALUE).any():
         return None
-    position = np.arange(longest - 2)
-    digits = joined[(starts + 2)[:, None] + position]
-    last = (lengths - 3)[:, None]
-    if ((digits >= _GOES_ON) != (position < last))[position <= last].any():
-        return None
-    digits = np.where(position <= last, digits % _GOES_ON, 0).astype(np.uint64)
-    numbers: np.ndarray[Any, Any] = (digits << (position * 7).astype(np.uint64)).sum(axis=1, dtype=np.uint64)
+    in_varint = np.ones(len(joined), bool)
+    in_varint[starts] = in_varint[starts + 1] = False
+    digits, lengths = joined[in_varint], lengths - 2
+    starts = np.cumsum(lengths) - lengths
+    ends = digits < _GOES_ON
+    if not ends[starts + lengths - 1].all() or np.count_nonzero(ends) != len(tails):
+        return None  # one holds less than a number, or more than one
+    shifts = 7 * (np.arange(len(digits)) - np.repeat(starts, lengths))
+    parts = (digits % _GOES_ON).astype(np.uint64) << shifts.astype(np.uint64)
+    numbers: np.ndarray[Any, Any] = np.add.reduceat(parts, starts)
     return numbers.view(np.int64)
 
 
