@@ -368,16 +368,17 @@ def test_spans_that_instrumentations_really_send_are_calls(energy, span):
 
 
 def test_power_is_a_view(tmp_path):
-    """Each power sample is a row of `gpu_power` with what else was read then; averages over a second are none."""
+    """Each power sample is a row of `gpu_power` with what else was read last; averages over a second are none."""
     run = EnergyRun()
     run.point("hw.power", 1, 300, kind="instant")
     run.point("hw.power", 1, 250, kind="average")
-    run.point("hw.gpu.utilization", 1, 0.5)
+    run.point("hw.gpu.utilization", 0.5, 0.5)
     run.point("hw.gpu.utilization", 2, 0.75)
+    run.point("hw.power", 9, 200, kind="instant")
 
     columns = "hw_id, time_ns, power_mw, utilization, temperature_celsius"
     found = query(run.write(tmp_path), f"SELECT {columns} FROM gpu_power")  # noqa: S608 - our own names
-    assert found == [("gpu-0", at(1), 300_000, 0.5, None)]
+    assert sorted(found) == [("gpu-0", at(1), 300_000, 0.5, None), ("gpu-0", at(9), 200_000, None, None)]
 
 
 def test_power_of_one_kind_is_shown(tmp_path):
