@@ -29,7 +29,9 @@ TRAINERS: Final = {
 }
 """By the module whose import brings a trainer, our module; its `switches(module, recorder)` gives the changes."""
 
-_on: list[Switch] = []
+_on: dict[str, Sequence[Switch]] = {}
+"""By the module whose import brought a trainer, what stands in it."""
+
 _watched: list[Recorder] = []
 _hooked: set[str] = set()
 
@@ -58,7 +60,9 @@ def unhook_trainers() -> None:
     """Put every attribute of every trainer back to the identical object; harmless when nothing is followed."""
     _watched.clear()
     while _on:
-        _on.pop().off()
+        _, switches = _on.popitem()
+        for switch in reversed(switches):
+            switch.off()
 
 
 def _follow_again(name: str, ours: str) -> None:
@@ -70,15 +74,15 @@ def _follow_again(name: str, ours: str) -> None:
 def _loaded(ours: str, module: Any) -> None:
     """A trainer has been imported; what we raised here would fail the program's import."""
     recorder = _watched[0] if _watched else None
-    if recorder is None:
+    if recorder is None or module.__name__ in _on:
         return
     try:
-        _all_on(importlib.import_module(ours).switches(module, recorder))
+        _on[module.__name__] = _all_on(importlib.import_module(ours).switches(module, recorder))
     except Exception as error:
         recorder.fault("trainer", error)
 
 
-def _all_on(switches: Sequence[Switch]) -> None:
+def _all_on(switches: Sequence[Switch]) -> Sequence[Switch]:
     done: list[Switch] = []
     try:
         for switch in switches:
@@ -88,4 +92,4 @@ def _all_on(switches: Sequence[Switch]) -> None:
         for switch in reversed(done):
             switch.off()
         raise
-    _on.extend(done)
+    return done

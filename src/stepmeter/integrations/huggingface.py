@@ -90,11 +90,13 @@ def _begin_apart() -> Apart | None:
 def _collecting(original: Any) -> Any:
     @functools.wraps(original)
     def get_batch_samples(self: Any, epoch_iterator: Any, *args: Any, **kwargs: Any) -> Any:
-        attempt = told("collection", _attempt_of, self)
+        attempt = _attempt_of(self)
         if attempt is None:
             return original(self, epoch_iterator, *args, **kwargs)
         batches = told("collection", attempt.collecting, epoch_iterator)
-        result = original(self, epoch_iterator if batches is None else batches, *args, **kwargs)
+        if batches is None:  # a group whose fetches are not seen is no step
+            attempt.omits, batches = True, epoch_iterator
+        result = original(self, batches, *args, **kwargs)
         told("collection", attempt.collected, result)
         return result
 
@@ -142,14 +144,14 @@ def _skipping(original: Any) -> Any:
     @functools.wraps(original)
     def skip_first_batches(*args: Any, **kwargs: Any) -> Any:
         loader = original(*args, **kwargs)
-        told("resume", _skips, loader)
+        if told("resume", _skips, loader) is not False:
+            for attempt in _attempts:
+                attempt.omits = True
         return loader
 
     return skip_first_batches
 
 
-def _skips(loader: Any) -> None:
-    """An iterable's loader skips within its first fetch; with a map-style data set the sampler has skipped already."""
-    if getattr(loader, "skip_batches", 0):
-        for attempt in _attempts:
-            attempt.omits = True
+def _skips(loader: Any) -> bool:
+    """Whether it skips within its first fetch, as an iterable's does; with a map-style data set the sampler skips."""
+    return bool(getattr(loader, "skip_batches", 0))

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.region import Region
+from stepmeter.capture.step import StepCapture
 from stepmeter.instrumentation.explicit import TimedIterator, TracedStep, is_tracing
 from stepmeter.instrumentation.instrumentor import Installation, installed
 from stepmeter.instrumentation.undecided import new_loader
@@ -36,7 +37,18 @@ class Attempt:
         omits: Whether the group that is collected next is nobody's: its first fetch skips what a checkpoint has seen.
     """
 
-    __slots__ = ("_before", "_collected", "_installation", "_left", "_loader", "_step", "_thread", "omits", "trainer")
+    __slots__ = (
+        "_before",
+        "_capture",
+        "_collected",
+        "_installation",
+        "_left",
+        "_loader",
+        "_step",
+        "_thread",
+        "omits",
+        "trainer",
+    )
 
     def __init__(self, trainer: Any, installation: Installation) -> None:
         self.trainer = trainer
@@ -45,6 +57,7 @@ class Attempt:
         self._thread = get_ident()
         self._loader = new_loader()
         self._step: TracedStep | None = None
+        self._capture: StepCapture | None = None
         self._left = 0
         self._collected = False
         boundaries = installation.boundaries
@@ -55,6 +68,12 @@ class Attempt:
     def _records(self) -> bool:
         """Whether anything is to be recorded: not in a forked child, not once it has been switched off."""
         return installed() is self._installation and self._installation.recorder.recording
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether a step is open; one that a failure of ours has ended is not."""
+        capture = None if self._step is None else self._step.capture
+        return capture is not None and not capture.detached
 
     def _attend(self) -> None:
         """The training thread trains; other loaders than the trainer's are nobody's."""
@@ -79,6 +98,9 @@ class Attempt:
             What it is to fetch from.
         """
         self._collected = True
+        if not self._is_open:
+            self._close(None)
+            self._capture = None
         if self.omits or not self._records or isinstance(iterator, _TrainingBatches):
             return iterator
         return _TrainingBatches(iterator, self._loader, self)
@@ -92,11 +114,12 @@ class Attempt:
         """It has its batch, or there is none left."""
         boundaries = self._installation.boundaries
         if boundaries.owner:
-            boundaries.adopt()
-        if self._step is None:
-            self._rest()
-        else:
+            capture = boundaries.adopt()
+            self._capture = self._capture or capture
+        if self._is_open:
             self._attend()
+        else:
+            self._rest()
 
     def collected(self, result: tuple[list[Any], Any]) -> None:
         """The batches of one update are there.
@@ -105,8 +128,6 @@ class Attempt:
             result: What `get_batch_samples` returned: the batches, and how many items they hold.
         """
         self._left = len(result[0])
-        if not self.omits:
-            self._attend()
 
     # ── the step ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,10 +135,13 @@ class Attempt:
         """The first micro-batch of an update is about to be trained."""
         if self.omits or not self._records:
             return
+        if self._is_open:
+            return  # what an earlier epoch left over goes into this update
         if not self._collected:
             _say_once(BYPASSED)
-        if self._step is not None and self._step.capture is not None and not self._step.capture.detached:
-            return  # what an earlier epoch left over goes into this update
+        elif self._capture is not self._installation.recorder.active:
+            self.omits = True  # a failure of ours has lost a part of the group
+            return
         boundaries = self._installation.boundaries
         self._attend()
         if boundaries.stale:
@@ -134,6 +158,7 @@ class Attempt:
             memory.dirty = True  # the peaks since the last step are nobody's
         self._step = TracedStep()
         self._step.__enter__()
+        self._capture = self._step.capture
 
     def _close(self, kind: type[BaseException] | None) -> None:
         step, self._step = self._step, None
@@ -148,6 +173,7 @@ class Attempt:
         """An update has been made, or skipped by a scaler."""
         self._left -= 1
         self._collected = False
+        self._capture = None
         if self.omits:
             self.omits = False
             return
