@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import gc
-import os
-import pickle
 import signal
 import time
 
 import pytest
 import torch
-from tests.support.lightning import loader, manual_module_of, module_of, package, stream, trainer_of
+from tests.support.lightning import (
+    PACKAGES,
+    Fits,
+    followed,
+    light,
+    loader,
+    manual_module_of,
+    module_of,
+    package,
+    stream,
+)
 from tests.support.training import loader as plain_loader
 from tests.support.training import model, seen, update
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from stepmeter.capture.facts import step_facts
-from stepmeter.capture.step import Recorder, complete_step_capture
+from stepmeter.capture.step import complete_step_capture
 from stepmeter.instrumentation.explicit import trace_step
-from stepmeter.instrumentation.instrumentor import install, uninstall
-from stepmeter.integrations import hook_trainers, unhook_trainers
+from stepmeter.integrations import unhook_trainers
 
 # Lightning's own: few workers, no validation loader, and the like
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-PACKAGES = os.environ.get("STEPMETER_TEST_LIGHTNING", "lightning.pytorch pytorch_lightning").split()
 
 
 def step(batches=1, **other):
@@ -36,14 +40,10 @@ def step(batches=1, **other):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _few_objects():
-    """Takes what two packages import out of the garbage collector's sight, through which roots are looked for."""
-    for name in PACKAGES:
-        package(name)
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+def _light():
+    """Takes what the packages import out of the garbage collector's sight, through which roots are looked for."""
+    with light():
+        yield
 
 
 @pytest.fixture(params=PACKAGES)
@@ -55,28 +55,14 @@ def pl(request):
 @pytest.fixture
 def recorder():
     """Watches torch and trainers strictly: a failure of ours fails the test."""
-    gc.collect()
-    recorder = Recorder()
-    install(recorder, strict=True)
-    hook_trainers(recorder)
-    yield recorder
-    unhook_trainers()
-    uninstall()
+    with followed() as recorder:
+        yield recorder
 
 
 @pytest.fixture
 def fit(pl, tmp_path):
     """Trains a module; gives it and its trainer."""
-
-    def run(data, module=None, held_out=None, **options):
-        module = run.module() if module is None else module
-        trainer = run.trainer(**options)
-        trainer.fit(module, data, held_out)
-        return module, trainer
-
-    run.module = module_of(pl)
-    run.trainer = lambda **options: trainer_of(pl, tmp_path, **options)
-    return run
+    return Fits(pl, tmp_path)
 
 
 def test_each_batch_is_a_step(recorder, fit):
@@ -638,67 +624,3 @@ def test_plain_loop_after_a_failed_fit(recorder, fit, pl):
         fit(loader(2), Failing())
     plain(3)
     assert seen(recorder) == [step()] * 3
-
-
-# ── harmlessness ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def attributes(pl):
-    """Everything of Lightning that may be replaced."""
-    classes = [
-        pl.trainer.trainer.Trainer,
-        pl.trainer.connectors.callback_connector._CallbackConnector,
-        pl.loops.evaluation_loop._EvaluationLoop,
-        pl.loops.prediction_loop._PredictionLoop,
-        pl.utilities.combined_loader.CombinedLoader,
-    ]
-    return {(kind, name): value for kind in classes for name, value in vars(kind).items()}
-
-
-def test_unhooking_restores_identical_objects(pl):
-    """After unhooking every attribute is the object that it was, however often it has been hooked."""
-    before = attributes(pl)
-    recorder = Recorder()
-    install(recorder)
-    for _ in range(2):
-        hook_trainers(recorder)
-        hook_trainers(recorder)
-        assert len([name for name, value in attributes(pl).items() if value is not before[name]]) == 6
-        unhook_trainers()
-        unhook_trainers()
-        assert all(value is before[name] for name, value in attributes(pl).items())
-        assert attributes(pl).keys() == before.keys()
-    uninstall()
-
-
-@pytest.mark.parametrize("kind", [module_of, manual_module_of])
-def test_training_is_bit_identical(pl, fit, kind):
-    """Losses and weights are the same to the bit with and without us."""
-    recorder = Recorder()
-    install(recorder, strict=True)
-    hook_trainers(recorder)
-    try:
-        watched, _ = fit(loader(6, shuffle=True), kind(pl)(), loader(2), max_epochs=2)
-    finally:
-        unhook_trainers()
-        uninstall()
-    alone, _ = fit(loader(6, shuffle=True), kind(pl)(), loader(2), max_epochs=2)
-    assert recorder.steps == 12
-    assert watched.losses == alone.losses
-    assert all(torch.equal(one, other) for one, other in zip(watched.parameters(), alone.parameters(), strict=True))
-
-
-def test_copied_callback_does_nothing(recorder, fit, pl):
-    """Copies and pickles of our callback, which a program may make with its own, do nothing."""
-    copies = []
-
-    class Copying(pl.Callback):
-        def on_train_start(self, trainer, *_):
-            copies.extend(copy.deepcopy(trainer.callbacks[1:]))
-            copies.extend(pickle.loads(pickle.dumps(trainer.callbacks[1:])))  # noqa: S301 - our own
-
-    fit(loader(2), callbacks=[Copying()])
-    assert [type(callback).__name__ for callback in copies] == ["StepmeterCallback"] * 2
-    recorder.timing.drain()
-    fit(loader(2), callbacks=copies)
-    assert [batch.step for batch in recorder.timing.drain()] == [3, 4]

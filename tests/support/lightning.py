@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import os
 import warnings
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from stepmeter.capture.step import Recorder
+from stepmeter.instrumentation.instrumentor import install, uninstall
+from stepmeter.integrations import hook_trainers, unhook_trainers
 
 
 def package(name):
@@ -103,3 +110,50 @@ def trainer_of(pl, tmp_path, **options):
         "default_root_dir": tmp_path,
     }
     return pl.Trainer(**quiet | options)
+
+
+PACKAGES = os.environ.get("STEPMETER_TEST_LIGHTNING", "lightning.pytorch pytorch_lightning").split()
+
+
+@contextmanager
+def light():
+    """Import the packages and take what they bring out of the garbage collector's sight."""
+    for name in PACKAGES:
+        package(name)
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextmanager
+def followed(*, strict=True):
+    """Watch torch and trainers."""
+    gc.collect()  # optimizers of the test before would be waited for
+    recorder = Recorder()
+    install(recorder, strict=strict)
+    hook_trainers(recorder)
+    try:
+        yield recorder
+    finally:
+        unhook_trainers()
+        uninstall()
+
+
+class Fits:
+    """Trains modules of a package; gives the module and its trainer."""
+
+    def __init__(self, pl, directory):
+        self.pl, self.directory = pl, directory
+        self.module = module_of(pl)
+
+    def trainer(self, **options):
+        return trainer_of(self.pl, self.directory, **options)
+
+    def __call__(self, data, module=None, held_out=None, **options):
+        module = self.module() if module is None else module
+        trainer = self.trainer(**options)
+        trainer.fit(module, data, held_out)
+        return module, trainer

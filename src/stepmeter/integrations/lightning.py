@@ -70,6 +70,7 @@ def _guarded(original: Any) -> Any:
         try:
             return original(self, *args, **kwargs)
         finally:
+            _fits[:] = [other for other in _fits if other is not fit]
             told("end", _end, fit)
 
     return _run
@@ -92,7 +93,6 @@ def _begin(trainer: Any) -> Fit | Evaluation | None:
 
 def _end(fit: Fit | Evaluation) -> None:
     if isinstance(fit, Fit):
-        _fits.clear()
         callbacks = fit.trainer.callbacks
         callbacks[:] = [callback for callback in callbacks if callback is not fit.callback]
     fit.ends()
@@ -196,7 +196,7 @@ class Steps:
     def on_before_optimizer_step(self, *_: Any) -> None:
         """The closure has run."""
         if self._fit is not None:
-            told("update", self._fit.update_begins)
+            told("update", self._fit.step.update_begins)
 
     def on_train_batch_end(self, *_: Any) -> None:
         """The batch has been trained."""
@@ -259,13 +259,13 @@ def _armed(fit: Fit, module: Any, original: Any) -> Any:
     def training_step(*args: Any, **kwargs: Any) -> Any:
         if module is not None and args[0] is not module:
             return original(*args, **kwargs)
-        told("training_step", fit.training_step_begins)
+        told("training_step", fit.step.begins)
         try:
             return original(*args, **kwargs)
         finally:
-            told("training_step", fit.training_step_ends)
+            told("training_step", fit.step.ends)
 
     # Lightning looks through one decorator for the parameters, and the program may have one of its own
-    training_step.__wrapped__ = getattr(original, "__wrapped__", original)  # type: ignore[attr-defined]
+    training_step.__wrapped__ = getattr(original, "__wrapped__", original)
     skip_frames([training_step])
     return training_step

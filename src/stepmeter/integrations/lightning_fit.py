@@ -6,24 +6,15 @@ training thread is at rest: evaluation, logging and checkpoints are nobody's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
 from stepmeter.capture.clock import monotonic_ns
-from stepmeter.capture.region import Region
 from stepmeter.capture.step import StepCapture
-from stepmeter.conventions.phases import FORWARD, H2D, INPUT_WAIT, OPTIMIZER, PHASES
 from stepmeter.instrumentation.explicit import TracedStep, is_tracing
 from stepmeter.instrumentation.instrumentor import Installation, installed
-
-_INPUT_WAIT = PHASES.index(INPUT_WAIT)
-_COPY = PHASES.index(H2D)
-_FORWARD = PHASES.index(FORWARD)
-_OPTIMIZER = PHASES.index(OPTIMIZER)
-
-Interval = tuple[int, int]
-"""(start, end) on the monotonic clock in ns."""
+from stepmeter.integrations.lightning_step import Interval, TrainingStep, gaps_ns, keep_input
 
 
 class Fit:
@@ -37,30 +28,26 @@ class Fit:
         trainer: The trainer; what others do is not this one's.
         callback: What the trainer tells us through, once it is attached.
         evaluating: Whether an evaluation runs.
+        step: What happens inside `training_step`.
     """
 
     __slots__ = (
         "_apart_ns",
         "_arming",
         "_before",
-        "_calls",
-        "_compiled",
         "_fetched_ns",
         "_group",
         "_installation",
-        "_outside",
-        "_pieces",
         "_running",
         "_spans",
-        "_step_ns",
         "_theirs",
         "_thread",
         "_tidied",
         "_traced_ns",
-        "_update",
         "_watched",
         "callback",
         "evaluating",
+        "step",
         "trainer",
     )
 
@@ -72,7 +59,7 @@ class Fit:
         self._thread = get_ident()
         self._arming: Any = None
         self._watched: list[Any] = []
-        self._compiled = False
+        self.step = TrainingStep(installation)
         self._theirs = False
         self._forget()
         boundaries = installation.boundaries
@@ -87,15 +74,7 @@ class Fit:
         self._fetched_ns: int | None = None
         self._traced_ns = self._apart_ns = 0
         self._running: list[Any] = []
-        self._begin_batch()
-
-    def _begin_batch(self) -> None:
-        """Nothing is known of a micro-batch."""
-        self._calls: list[Interval] = []
-        self._pieces: list[Region] = []
-        self._update: tuple[int, Any] | None = None
-        self._step_ns = 0
-        self._outside = False
+        self.step.forget()
 
     @property
     def records(self) -> bool:
@@ -143,7 +122,7 @@ class Fit:
         if not self.records:
             return
         self.release()
-        self._compiled = getattr(module, "_compiler_ctx", None) is not None
+        self.step.compiled = getattr(module, "_compiler_ctx", None) is not None
         roots = self._installation.roots
         for watched in (module, *module.children()):
             if roots.watch(watched):
@@ -160,47 +139,6 @@ class Fit:
         watched, self._watched = self._watched, []
         for module in watched:
             self._installation.roots.unwatch(module)
-
-    def training_step_begins(self) -> None:
-        """`training_step` is called, by a wrapper's forward with DDP, by an optimizer's closure otherwise."""
-        boundaries = self._installation.boundaries
-        if boundaries.owner != get_ident():
-            return
-        self._outside = boundaries.in_forward
-        boundaries.in_forward = self._compiled  # inside what is compiled no call is seen: all of it is forward
-        boundaries.in_training_step = True
-        self._step_ns = now_ns = monotonic_ns()
-        if self._update is not None:  # an optimizer that evaluates several times has worked since the last one
-            start_ns, mark = self._update
-            self._pieces.append((_OPTIMIZER, start_ns, now_ns, self._pair(mark)))
-            self._update = None
-
-    def training_step_ends(self) -> None:
-        """`training_step` has returned or raised."""
-        start_ns, self._step_ns = self._step_ns, 0
-        if not start_ns:
-            return
-        boundaries = self._installation.boundaries
-        boundaries.in_forward = self._outside
-        boundaries.in_training_step = False
-        end_ns = monotonic_ns()
-        self._calls.append((start_ns, end_ns))
-        if self._compiled:
-            self._pieces.append((_FORWARD, start_ns, end_ns, None))
-
-    def update_begins(self) -> None:
-        """The closure in an optimizer's step has run: forward, backward and what lies between are not the update's."""
-        running = self._installation.boundaries.optimizers
-        if running:
-            name, _, events, _ = running[-1]
-            timer = self._installation.boundaries.timer
-            mark = None if timer is None else timer.mark()
-            running[-1] = (name, monotonic_ns(), events, mark)
-            self._update = (running[-1][1], mark)
-
-    def _pair(self, mark: Any) -> Any:
-        timer = self._installation.boundaries.timer
-        return None if timer is None or mark is None else timer.pair(mark)
 
     # ── input ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -239,7 +177,7 @@ class Fit:
         if self._group is None and not self._open():
             return
         fetched_ns, self._fetched_ns = self._fetched_ns, None
-        self._begin_batch()
+        self.step.forget()
         self._traced_ns = fetched_ns or monotonic_ns()
         self._installation.boundaries.adopt()
 
@@ -249,7 +187,7 @@ class Fit:
         if self._theirs:
             return False
         boundaries = self._installation.boundaries
-        _keep_input(boundaries.adopt())
+        keep_input(boundaries.adopt())
         if boundaries.stale:
             boundaries.before_fetch()  # a scan takes tens of milliseconds: in nobody's time
         if boundaries.memory is not None:
@@ -269,23 +207,14 @@ class Fit:
         boundaries.flush()
         self._spans.append((self._traced_ns, monotonic_ns()))
         if not group.capture.detached:
-            self._tidy(group.capture)
+            self.step.tidy(group.capture, self._tidied)
+            self._tidied = len(group.capture.regions)
         module = self.trainer.lightning_module
         # manual optimization has no groups: each batch is a step
         if not (module.automatic_optimization and self.trainer.fit_loop._should_accumulate()):  # noqa: SLF001 - Lightning's only word on it
-            group.capture.away_ns = self._apart_ns + _away_ns(group.capture.regions, self._spans)
+            group.capture.away_ns = self._apart_ns + gaps_ns(group.capture.regions, self._spans)
             self._close(None)
         self._rest()
-
-    def _tidy(self, capture: StepCapture) -> None:
-        """Keep, of a micro-batch's forwards, those within `training_step`: DDP's own call goes around all of it."""
-        regions, calls = capture.regions, self._calls
-        if calls:
-            regions[self._tidied :] = [
-                region for region in regions[self._tidied :] if region[0] != _FORWARD or _within(region, calls)
-            ]
-        regions += self._pieces
-        self._tidied = len(regions)
 
     def _close(self, kind: type[BaseException] | None) -> None:
         group = self._group
@@ -338,32 +267,3 @@ class Evaluation:
             boundaries.owner, boundaries.fetching = self._scope
         if boundaries.memory is not None and self._capture is not None:
             boundaries.memory.opened()
-
-
-def _keep_input(capture: StepCapture) -> None:
-    """Keep, of what came before a group, the last fetches and copies: earlier ones were a tuner's, which trained."""
-    trained = [index for index, region in enumerate(capture.regions) if region[0] not in {_INPUT_WAIT, _COPY}]
-    if trained:
-        del capture.regions[: trained[-1] + 1]
-        kept = sum(region[0] == _INPUT_WAIT for region in capture.regions)
-        del capture.batches[: len(capture.batches) - kept]
-
-
-def _within(region: Region, intervals: Iterable[Interval]) -> bool:
-    return any(start_ns <= region[1] and region[2] <= end_ns for start_ns, end_ns in intervals)
-
-
-def _away_ns(regions: Iterable[Region], spans: list[Interval]) -> int:
-    """Time of a group that is neither traced nor input: between its micro-batches, and before the first.
-
-    Args:
-        regions: The group's regions.
-        spans: Its micro-batches.
-
-    Returns:
-        ns from the group's beginning to the end of the last micro-batch without these and without the fetches between.
-    """
-    waits = [region for region in regions if region[0] == _INPUT_WAIT and not _within(region, spans)]
-    start_ns, end_ns = min(spans[0][0], *(region[1] for region in regions), spans[0][0]), spans[-1][1]
-    traced_ns = sum(end - start for start, end in spans)
-    return max(0, end_ns - start_ns - traced_ns - sum(end - start for _, start, end, _ in waits))
