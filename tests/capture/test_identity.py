@@ -51,7 +51,17 @@ def test_nonsense_is_absent(rank, world_size):
     assert identity_from_environ(environ) == Identity()
 
 
-def test_own_attempt():
-    """The attempt comes from us when no launcher counts restarts."""
-    assert identity_from_environ({"STEPMETER_ATTEMPT": "3"}).attempt == 3
-    assert identity_from_environ({"STEPMETER_ATTEMPT": "3", "SLURM_RESTART_COUNT": "1"}).attempt == 1
+@pytest.mark.parametrize(
+    ("environ", "attempt"),
+    [
+        ({}, 0),
+        ({"TORCHELASTIC_RESTART_COUNT": "2"}, 2),
+        ({"SLURM_RESTART_COUNT": "1"}, 1),
+        ({"STEPMETER_ATTEMPT": "3"}, 3),
+        ({"STEPMETER_ATTEMPT": "3", "SLURM_RESTART_COUNT": "1"}, 3),
+        ({"STEPMETER_ATTEMPT": "3", "TORCHELASTIC_RESTART_COUNT": "2"}, 5),
+    ],
+)
+def test_attempts(environ, attempt):
+    """The larger of our count of starts and Slurm's holds; what torchrun restarts within one comes on top."""
+    assert identity_from_environ(environ).attempt == attempt

@@ -20,7 +20,8 @@ _LOCAL_WORLD_SIZE: Final = (
     "MPI_LOCALNRANKS",
 )
 _NODE_RANK: Final = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID", "OMPI_COMM_WORLD_NODE_RANK")
-_ATTEMPT: Final = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT", environment.ATTEMPT)
+_STARTS: Final = (environment.ATTEMPT, "SLURM_RESTART_COUNT")
+_RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,25 @@ def identity_from_environ(environ: Mapping[str, str]) -> Identity:
     """
     rank, world_size = _rank_and_world(environ)
     return Identity(
-        attempt=_first(environ, _ATTEMPT) or 0,
+        attempt=max(_number(environ.get(name)) or 0 for name in _STARTS) + restarts(environ),
         rank=rank,
         local_rank=_first(environ, _LOCAL_RANK),
         node_rank=_first(environ, _NODE_RANK),
         world_size=world_size,
         local_world_size=_first(environ, _LOCAL_WORLD_SIZE, least=1),
     )
+
+
+def restarts(environ: Mapping[str, str]) -> int:
+    """How often the launcher has started this process anew within one start of its own.
+
+    Args:
+        environ: The environment of the process.
+
+    Returns:
+        torchrun's count; a torchrun that is itself started anew begins at 0 again.
+    """
+    return _number(environ.get(_RESTARTS)) or 0
 
 
 def _rank_and_world(environ: Mapping[str, str]) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from stepmeter.conventions import environment
@@ -52,6 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
         UsageError: There is no such command or script.
     """
     from stepmeter.commands import launch
+    from stepmeter.commands.attempts import take_part
     from stepmeter.commands.beside import Live, Readying, require_terminal, unbuffered
 
     command = resolve(arguments.command)
@@ -71,8 +73,11 @@ def execute(arguments: argparse.Namespace) -> int:
         return launch.run_command(command, environ)
     try:
         beside = Live(collector.run_dir) if arguments.live else Readying()
-        child_environ = launch.instrumented(environ, collector)
-        code = launch.run_command(command, unbuffered(child_environ) if arguments.live else child_environ, beside)
+        with take_part(collector.run_dir) if environment.RUN_ID in environ else nullcontext() as attempt:
+            child_environ = launch.instrumented(environ, collector)
+            if attempt is not None:
+                child_environ.setdefault(environment.ATTEMPT, str(attempt))
+            code = launch.run_command(command, unbuffered(child_environ) if arguments.live else child_environ, beside)
     finally:
         launch.stop_collector(collector)
     trained = _report(collector.run_dir, quiet=arguments.quiet, html=arguments.html)

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from stepmeter.capture import stepping
+from stepmeter.capture.identity import restarts
 from stepmeter.capture.measuring import Plugin
 from stepmeter.capture.printing import Printer
 from stepmeter.capture.recording import MAX_PENDING_BYTES, MAX_RECORD_BYTES
@@ -82,7 +83,7 @@ def init(
     environ_before = {each: os.environ.get(each) for each in LEFT_IN_ENVIRON}
     place = choose_place(os.environ, project, name, dir, stream)
     cursor = Cursor.open(place, resume)
-    os.environ.setdefault(environment.ATTEMPT, str(cursor.attempt))
+    os.environ.setdefault(environment.ATTEMPT, str(cursor.attempt - restarts(os.environ)))
     session, owns_session = begin_session(place)
     recorder, outbox = session.outbox.spans, session.outbox
     book = RowBook(
