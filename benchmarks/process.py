@@ -38,6 +38,52 @@ for batch in data:
 times.sort()
 print(sum(times), times[len(times) // 2], time.time())
 """
+WALL = """
+import json, statistics, sys, time, torch
+import stepmeter
+from stepmeter.runtime import session
+kind, blocks, block_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+torch.set_num_threads(1)
+width = 128 if kind == "torch" else 16
+model = torch.nn.Sequential(torch.nn.Linear(16, width), torch.nn.ReLU(), torch.nn.Linear(width, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+rows = 6000 if kind == "torch" else 4
+def train(block_s, pause):
+    times = []
+    until = time.perf_counter() + block_s
+    while time.perf_counter() < until:
+        start = time.perf_counter()
+        for batch in torch.utils.data.DataLoader(data, batch_size=rows):
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+            x = 0
+            for _ in range(pause): x += 1
+            now = time.perf_counter()
+            times.append(now - start)
+            start = now
+    return times
+data, pause = torch.randn(rows * 4, 16), 0
+for _ in range(3):  # sized until a step takes 5 ms
+    taken = statistics.median(train(0.5, pause))
+    if kind == "torch":
+        rows = max(1, int(rows * 5e-3 / taken))
+        data = torch.randn(rows * 4, 16)
+    else:
+        pause = int(max(pause, 1000) * 5e-3 / taken)
+data = torch.randn(rows * 50, 16)
+found = {True: [], False: []}
+for number in range(2 * blocks):
+    watched = number % 2 == (number // 2) % 2  # on off off on: a drift of the machine is nobody's
+    if watched:
+        stepmeter.instrument()
+        train(0.3, pause)  # the first steps find the roots and start the pipeline
+    times = train(block_s, pause)
+    found[watched].append(statistics.fmean(sorted(times)[: len(times) * 9 // 10]))
+    if watched:
+        session.stop()
+print(json.dumps(found[True]), json.dumps(found[False]), sep="\\n")
+"""
 LOAD = """
 import os, sys, time
 import stepmeter
@@ -119,23 +165,20 @@ def exit_time(protocol, endpoint):
         return time.time() - float(out.split()[-1])
 
 
-def wall_overhead(children):
-    """Wall time per step at about 5 ms steps, with a collector, over the same program alone; interleaved processes."""
+def wall_overhead(kind, children):
+    """Wall time per step at 5 ms, with a collector, over the same loop unwatched; blocks of one process in turn.
+
+    Every process lays its memory out anew, which alone moves a Python loop by some percent: so on and off alternate in
+    one, by blocks of 3 s, and the slowest tenth of a block's steps, other programs' doing, is left out.
+    """
     with tempfile.TemporaryDirectory() as directory, collector(directory) as addresses:
-        script = Path(directory) / "train.py"
-        script.write_text(TRAIN, encoding="utf-8")
-        words = [str(script), "400", "0.012"]
-        ours, plain = [], []
-        for _ in range(5):
-            out, _ = run([sys.executable, *words])
-            plain.append(float(out.split()[1]))
-            out, _ = run(
-                [INSTRUMENT, sys.executable, *words],
-                OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{addresses['grpc']}",
-                STEPMETER_PHASE_SPANS_PER_SECOND=children,
-            )
-            ours.append(float(out.split()[1]))
-    return min(ours) / min(plain) - 1, statistics.median(ours) / statistics.median(plain) - 1, min(plain) * 1e3
+        out, _ = run(
+            [sys.executable, "-c", WALL, kind, "10", "3"],
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{addresses['grpc']}",
+            STEPMETER_PHASE_SPANS_PER_SECOND=children,
+        )
+    ours, plain = (json.loads(line) for line in out.splitlines()[-2:])
+    return statistics.median(ours) / statistics.median(plain) - 1, statistics.median(plain) * 1e3
 
 
 def sustained(rate=4000, seconds=10):
@@ -184,14 +227,15 @@ def rows():
             "target": "<= 2 s",
             "met": value <= 2,
         }
-    for name, budget in (("children on", "50"), ("children off", "0")):
-        best, median, step_ms = wall_overhead(budget)
-        yield {
-            "what": f"wall at {step_ms:.1f} ms steps, {name}",
-            "measured": f"{best:+.2%} (best of 5), {median:+.2%} (median)",
-            "target": "<= 1 %",
-            "met": best <= 0.01,
-        }
+    for kind in ("torch", "python"):
+        for name, budget in (("children on", "50"), ("children off", "0")):
+            value, step_ms = wall_overhead(kind, budget)
+            yield {
+                "what": f"wall at {step_ms:.1f} ms steps in {kind}, {name}",
+                "measured": f"{value:+.2%}",
+                "target": "<= 1 %",
+                "met": value <= 0.01,
+            }
     share, made, dropped, cpu_us = sustained()
     yield {
         "what": "steps stored at 4,000 steps/s",
