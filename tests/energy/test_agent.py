@@ -1,6 +1,8 @@
 """The agent's example as a reader would run it, its calls recorded by an instrumentation package that is not ours."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -12,7 +14,11 @@ from tests.support.simulated_nvml import UUID, library_directory
 
 PACKAGES = ("openai==3.57.0", "opentelemetry-instrumentation-openai==0.62.4")
 """Not among the development packages: once installed, importing them costs every instrumented program a second."""
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+SHOWN = re.findall(r"^ {4}\$ (.+)$", (ROOT / "docs" / "how-to" / "energy.md").read_text(encoding="utf-8"), re.MULTILINE)
+COMMANDS = [command for command in SHOWN if command.startswith("stepmeter ") and " agent " in command]
+"""The commands of the page on an agent, as it shows them."""
 
 pytestmark = pytest.mark.slow
 
@@ -26,19 +32,22 @@ def python(tmp_path_factory):
     (site / "base.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
     pip = [home / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
     subprocess.run(pip, check=True, capture_output=True, text=True, timeout=300)
+    command = home / "bin" / "stepmeter"
+    command.write_text(f"#!{home}/bin/python\nfrom stepmeter.cli import program\n\nprogram()\n")
+    command.chmod(0o755)
     return home / "bin" / "python"
 
 
 @pytest.fixture
 def agent(python, tmp_path):
     """Runs the task and gives what `stepmeter energy --genai` says of it, as JSON or as text."""
+    (tmp_path / "examples").symlink_to(EXAMPLES)
 
     def run(*words, **environ):
-        around = clean_environ(**environ)
-        program = EXAMPLES / "agent" / "agent.py"
-        for command in (["run", "--name", "agent", program, "--tokens", "40"], ["energy", "agent", "--genai", *words]):
+        around = clean_environ(PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}", **environ)
+        for command in COMMANDS:
             done = subprocess.run(
-                [python, "-m", "stepmeter.cli", *command],
+                ["bash", "-c", f"{command} {' '.join(words) if command == COMMANDS[-1] else ''}"],
                 cwd=tmp_path,
                 env=around,
                 capture_output=True,
@@ -50,6 +59,18 @@ def agent(python, tmp_path):
         return json.loads(done.stdout) if "--json" in words else done.stdout
 
     return run
+
+
+def test_a_trainings_commands_work(python, tmp_path):
+    """The page's commands for a training run one after the other, also where there is no GPU."""
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    around = clean_environ(PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}")
+    shown = [command for command in SHOWN if " digits " in f"{command} "]
+    assert len(shown) == 3
+    for command in shown:
+        words = ["bash", "-c", command]
+        done = subprocess.run(words, cwd=tmp_path, env=around, capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 KINDS = ["llm_call", "tool", "llm_call", "tool", "llm_call", "tool", "llm_call"]
