@@ -38,7 +38,10 @@ class Lanes:
         Returns:
             Number of the lane, from 0.
         """
-        if self._ends and self._ends[0][0] <= start_ns:
+        ends = self._ends
+        if ends and ends[0][0] <= start_ns:
+            if len(ends) == 1 and not (self._free and self._free[0] < ends[0][1]):
+                return self._again(span_id, end_ns)
             self._expire(start_ns)
         lane = self._beside_parent(parent_id, start_ns, end_ns)
         if lane is None:
@@ -50,6 +53,14 @@ class Lanes:
             heapq.heappush(self._ends, (end_ns, lane))
         self._stacks[lane].append((end_ns, span_id))
         self._lane_of[span_id] = lane
+        return lane
+
+    def _again(self, span_id: str, end_ns: int) -> int:
+        """The lane of the only open root, which is over: most spans of most programs come one after another."""
+        lane = self._ends[0][1]
+        self._ends[0] = (end_ns, lane)
+        self._stacks[lane] = [(end_ns, span_id)]
+        self._lane_of = {span_id: lane}
         return lane
 
     def _beside_parent(self, parent_id: str | None, start_ns: int, end_ns: int) -> int | None:

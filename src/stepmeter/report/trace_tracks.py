@@ -9,6 +9,7 @@ from typing import Any
 from stepmeter.report.lanes import Lanes
 
 _DEVICE = "device"
+_FIRST_THREAD = 1001  # a viewer takes a thread with the number of its process for the main one
 STEPS_TRACK = "steps"
 DEVICE_TRACK = "device work"
 
@@ -41,7 +42,8 @@ class Tracks:
         self._first_process = first_process
         self._processes: dict[tuple[object, ...], int] = {}
         self._tracks: dict[tuple[object, ...], Track] = {}
-        self._threads = 0
+        self._threads = _FIRST_THREAD - 1
+        self._of_threads: dict[tuple[int, str, str, int], Track] = {}
         self._new: list[str] = []
 
     def process(self, rank: int, stream: str) -> int:
@@ -70,6 +72,24 @@ class Tracks:
             Its number.
         """
         return self._process((_DEVICE, hw_id), hw_id, 1_000_000)
+
+    def of_thread(self, rank: int, stream: str, name: str, thread_id: int) -> Track:
+        """The track of a rank's thread.
+
+        Args:
+            rank: Global rank.
+            stream: `default` for the unnamed one.
+            name: Name of the thread.
+            thread_id: Tells threads of one name apart.
+
+        Returns:
+            The track.
+        """
+        known = self._of_threads.get((rank, stream, name, thread_id))
+        if known is None:
+            known = self.track(self.process(rank, stream), name, thread_id)
+            self._of_threads[rank, stream, name, thread_id] = known
+        return known
 
     def track(self, process: int, name: str, thread_id: int = 0) -> Track:
         """A track of a process.
@@ -117,10 +137,16 @@ class Tracks:
         Returns:
             Events as JSON with commas between them.
         """
-        if not self._new:
-            return event
+        return f"{self.news()[2:]},\n{event}" if self._new else event
+
+    def news(self) -> str:
+        """What the viewer has not been told yet.
+
+        Returns:
+            Events as JSON, each with a comma before it.
+        """
         new, self._new = self._new, []
-        return ",\n".join([*new, event])
+        return "".join([f",\n{event}" for event in new])
 
     def _process(self, key: tuple[object, ...], label: str, order: int) -> int:
         number = self._processes.get(key)

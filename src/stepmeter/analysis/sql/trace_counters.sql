@@ -4,24 +4,25 @@
 --
 --   rank          global rank; 0 when not known
 --   hw_id         device; null for a process
---   counter       what is counted, with its unit
+--   counter       what is counted
+--   unit          its unit
 --   time_ns       when, Unix time in ns
 --   value         the value in that unit
 WITH readings AS (
-    SELECT coalesce(rank, 0) AS rank, hw_id, 'power (W)' AS counter, time_ns, power_watts AS value FROM gpu_power
+    SELECT coalesce(rank, 0) AS rank, hw_id, 'power' AS counter, 'W' AS unit, time_ns, power_watts AS value FROM gpu_power
     UNION ALL
     SELECT DISTINCT
-        coalesce(rank, 0), hw_id,
-        CASE metric WHEN 'hw.gpu.memory.usage' THEN 'memory (MiB)' ELSE 'resident memory (MiB)' END,
+        coalesce(rank, 0), CASE metric WHEN 'hw.gpu.memory.usage' THEN hw_id END,
+        CASE metric WHEN 'hw.gpu.memory.usage' THEN 'memory' ELSE 'resident memory' END, 'MiB',
         time_ns, value / 1048576
     FROM metrics
     WHERE metric IN ('hw.gpu.memory.usage', 'process.memory.usage')
     UNION ALL
-    SELECT rank, NULL, 'step peak allocated (MiB)', end_ns, peak_allocated_bytes / 1048576
+    SELECT rank, NULL, 'step peak allocated', 'MiB', end_ns, peak_allocated_bytes / 1048576
     FROM steps
     WHERE peak_allocated_bytes IS NOT NULL
 )
-SELECT rank, hw_id, counter, time_ns, value
+SELECT rank, hw_id, counter, unit, time_ns, value
 FROM readings
 WHERE
     value IS NOT NULL AND isfinite(value)

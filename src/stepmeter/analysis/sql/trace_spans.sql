@@ -7,16 +7,15 @@
 --   rank          global rank; 0 when not known
 --   stream        stream of the process, `default` for the unnamed one
 --   track         what it runs on: the name of a thread, `steps`, or the scope of a span that names no thread
---   thread_id     id of the thread; 0 when it names none
---   name          path of a user span, else its name; a step has its number
+--   thread_id     id of the thread; 0 when it names none, and for steps
 --   start_ns      start, Unix time in ns on the clock of its boot's first process
 --   end_ns        end on the same clock, in ns
 --   span_id       span id
 --   parent_id     span id of the parent; null for a root
---   step          step that it belongs to; null outside steps
---   is_error      whether it ended with an error
---   attributes    all other attributes, as one JSON object
+--   step          number of a step; null for other spans
 --   attempt       attempt of its process
+--   event         the event as JSON, but for its process, thread and start and its last two braces: the name is the path
+--                 of a user span and a step's has its number, arguments are the attributes and the step
 WITH anchors AS (
     SELECT
         resource_id,
@@ -31,30 +30,47 @@ attempts AS (SELECT resource_id, any_value(attempt) AS attempt FROM resources GR
 found AS (
     SELECT
         coalesce(s.rank, 0) AS rank,
-        coalesce(s.attributes ->> '$."stepmeter.stream"', 'default') AS stream,
-        CASE
-            WHEN s.scope_name = 'stepmeter' AND (s.name = 'step' OR s.phase IS NOT NULL) THEN 'steps'
-            ELSE coalesce(s.attributes ->> '$."thread.name"', s.scope_name, 'spans')
-        END AS track,
-        coalesce(try_cast(s.attributes ->> '$."thread.id"' AS BIGINT), 0) AS thread_id,
-        CASE
-            WHEN s.scope_name = 'stepmeter' AND s.name = 'step' THEN 'step ' || s.step
-            ELSE coalesce(s.attributes ->> '$."stepmeter.span.path"', s.name)
-        END AS name,
+        s.scope_name = 'stepmeter' AND s.name = 'step' AS is_step,
+        s.scope_name = 'stepmeter' AND (s.name = 'step' OR s.phase IS NOT NULL) AS is_training,
+        s.name,
+        s.scope_name,
+        -- one look at the attributes for all of them
+        json_extract_string(
+            s.attributes,
+            ['$."stepmeter.stream"', '$."thread.name"', '$."thread.id"', '$."stepmeter.span.path"', '$.step']
+        ) AS said,
         s.start_ns + coalesce(shifts.shift_ns, 0) AS start_ns,
         s.end_ns + coalesce(shifts.shift_ns, 0) AS end_ns,
         s.span_id,
         s.parent_span_id AS parent_id,
         s.step,
-        s.status_code = 'Error' AS is_error,
+        coalesce(s.status_code = 'Error', false) AS is_error,
         s.attributes,
         coalesce(attempts.attempt, 0) AS attempt
     FROM spans AS s
     LEFT JOIN shifts ON shifts.resource_id = s.resource_id
     LEFT JOIN attempts ON attempts.resource_id = s.resource_id
+),
+named AS (
+    SELECT
+        * EXCLUDE (name),
+        coalesce(said[1], 'default') AS stream,
+        CASE WHEN is_training THEN 'steps' ELSE coalesce(said[2], scope_name, 'spans') END AS track,
+        CASE WHEN is_training THEN 0 ELSE coalesce(try_cast(said[3] AS BIGINT), 0) END AS thread_id,
+        CASE WHEN is_step THEN 'step ' || step ELSE coalesce(said[4], name) END AS name,
+        coalesce(substr(attributes, 2, length(attributes) - 2), '') AS described,
+        CASE WHEN step IS NULL OR said[5] IS NOT NULL THEN '' ELSE '"step":' || step END AS numbered
+    FROM found
 )
-SELECT rank, stream, track, thread_id, name, start_ns, end_ns, span_id, parent_id, step, is_error, attributes, attempt
-FROM found
+SELECT
+    rank, stream, track, thread_id, start_ns, end_ns, span_id, parent_id,
+    CASE WHEN is_step THEN step END AS step,
+    attempt,
+    '"ph":"X","name":' || to_json(name)::VARCHAR || ',"cat":' || to_json(stream)::VARCHAR
+    || ',"dur":' || ((end_ns - start_ns)::DOUBLE / 1000)
+    || CASE WHEN is_error THEN ',"cname":"terrible"' ELSE '' END
+    || ',"args":{' || described || CASE WHEN described = '' OR numbered = '' THEN '' ELSE ',' END || numbered AS event
+FROM named
 WHERE
     ($1::VARCHAR[] IS NULL OR list_contains($1::VARCHAR[], stream))
     AND ($2::BIGINT[] IS NULL OR list_contains($2::BIGINT[], rank))
