@@ -27,7 +27,9 @@ PEER = "expr-tracker==0.4.1"
 SHARE = 0.4
 SPAN_US = 6.0
 SDK_US = 15.1  # of a bare span of the SDK with a batch processor, on the machine for which the target was set
-TRACE_SPANS = 200_000
+TRACE_SPANS = 1_000_000
+TRACE_MIB = 700  # half a GiB for sorting, and what DuckDB and its readers take
+SEGMENT_SPANS = 100_000
 PEER_TRACE_US = 29.0
 RULES_US = 100.0
 
@@ -132,7 +134,7 @@ def trace_rows(found):
     with tempfile.TemporaryDirectory() as directory:
         run = create_run(Path(directory), "run-1", "bench")
         place = {name: index for index, name in enumerate(SPANS.column_names)}
-        rows = []
+        rows, segments = [], 0
         for number in range(TRACE_SPANS):
             row = [None] * len(place)
             values = {
@@ -151,7 +153,10 @@ def trace_rows(found):
             for name, value in values.items():
                 row[place[name]] = value
             rows.append(tuple(row))
-        write_segment(run, SPANS, rows, "bench", 1)
+            if len(rows) == SEGMENT_SPANS:
+                segments += 1
+                write_segment(run, SPANS, rows, "bench", segments)
+                rows.clear()
         command = [sys.executable, "-c", TRACE, str(run), f"{directory}/trace.json"]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         count, cpu_s, grown_mib = json.loads(done.stdout)
@@ -160,8 +165,8 @@ def trace_rows(found):
     yield {
         "what": f"trace of {count:,} spans, CPU of all threads",
         "measured": f"{us:.1f} us a span, +{grown_mib:.0f} MiB; expr_tracker {peer_us:.1f} us",
-        "target": "<= 1/5 of it",
-        "met": us <= peer_us / 5,
+        "target": f"<= 1/5 of it, < {TRACE_MIB} MiB",
+        "met": us <= peer_us / 5 and grown_mib < TRACE_MIB,
     }
 
 
