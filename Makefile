@@ -2,26 +2,32 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.ready
+READY := $(VENV)/.ready
+STAMP := $(VENV)/.ready-to-test
 
 .PHONY: help
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 # torch is pinned to a version whose CPU build fits a laptop; the CUDA build comes with your own environment
-$(STAMP): pyproject.toml
-	@echo "stepmeter: setting up $(VENV) (once; a minute or two)" >&2
+$(READY): pyproject.toml
+	@echo "stepmeter: setting up $(VENV) (once; a minute)" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[examples]"
+	@touch $(READY)
+
+$(STAMP): $(READY)
+	@echo "stepmeter: installing what the tests need (once; a minute)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0" --group dev
 	@touch $(STAMP)
 
 .PHONY: setup
 setup: $(STAMP) ## make .venv with everything in it
 
 .PHONY: demo
-demo: $(STAMP) ## train a small CNN under stepmeter and print the verdict
+demo: $(READY) ## train a small CNN under stepmeter and print the verdict
 	@$(BIN)/stepmeter run --name demo -- $(BIN)/python examples/train_digits.py --epochs 3 --slow-loader 20
 
 .PHONY: test
