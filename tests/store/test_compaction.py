@@ -211,13 +211,14 @@ def test_another_process_reads_on_while_segments_come_fold_and_go(run):
     command = [sys.executable, "-c", READ, str(run / "run.duckdb"), str(seconds)]
     readers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     end = threading.Event()
+    covered_since_s = {}
 
     def write():
         number = 0
         while not end.is_set():
             number += 1
             write_steps(run, [number])
-            compact(run, "host-0", number + 1, fold=3, grace_s=1.0)
+            compact(run, "host-0", number + 1, fold=3, grace_s=1.0, covered_since_s=covered_since_s)
 
     writer = threading.Thread(target=write)
     writer.start()

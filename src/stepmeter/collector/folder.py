@@ -27,6 +27,7 @@ class Folder:
         self._collector = collector
         self._health = health
         self._below: dict[Path, int] = {}
+        self._covered_since_s: dict[Path, dict[str, float]] = {}
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="stepmeter-fold", daemon=True)
         self._thread.start()
@@ -47,12 +48,16 @@ class Folder:
 
     def _loop(self) -> None:
         while not self._end.wait(_INTERVAL_S):
-            for run, below in self._below.items():
-                self._fold(run, below)
+            below = self._below
+            for run in self._covered_since_s.keys() - below.keys():
+                del self._covered_since_s[run]
+            for run, number in below.items():
+                self._fold(run, number)
 
     def _fold(self, run: Path, below: int) -> None:
         try:
-            written = compact(run, self._collector, below)
+            since_s = self._covered_since_s.setdefault(run, {})
+            written = compact(run, self._collector, below, covered_since_s=since_s)
         except Exception as error:  # segments that can't be folded can still be read, and are tried again
             self._health.warn("fold_failures", f"can't fold segments of {run}: {' '.join(str(error).split())}")
             return

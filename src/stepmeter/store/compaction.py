@@ -36,7 +36,15 @@ _MAX_BYTES: Final = 256 << 20
 _STALE_PARTIAL_S: Final = 3600.0
 
 
-def compact(run: Path, collector: str, below: int, *, fold: int = FOLD, grace_s: float = GRACE_S) -> int:
+def compact(
+    run: Path,
+    collector: str,
+    below: int,
+    *,
+    fold: int = FOLD,
+    grace_s: float = GRACE_S,
+    covered_since_s: dict[str, float] | None = None,
+) -> int:
     """Fold what one collector has written, and remove what was folded before.
 
     Args:
@@ -45,6 +53,8 @@ def compact(run: Path, collector: str, below: int, *, fold: int = FOLD, grace_s:
         below: Only live segments with a number below this one, which may be written again.
         fold: How many segments become one, 2 or more.
         grace_s: How long covered files stay.
+        covered_since_s: When each covered file was first seen to be, on the monotonic clock, since the wall clock may
+            jump and cut a reader's grace short; to be handed in again the next time. None: they are seen now.
 
     Returns:
         How many folded segments were written; 0 also when another collector is folding, or the run is sealed.
@@ -63,7 +73,7 @@ def compact(run: Path, collector: str, below: int, *, fold: int = FOLD, grace_s:
             if batch:
                 _fold(run, table, batch, found)
                 written += 1
-            _remove_covered(found, grace_s)
+            _remove_covered(found, grace_s, {} if covered_since_s is None else covered_since_s)
         return written
 
 
@@ -150,18 +160,20 @@ def _select(table: Table, wanted: Sequence[Segment], segments: Iterable[Segment]
     )
 
 
-def _remove_covered(segments: Sequence[Segment], grace_s: float) -> None:
+def _remove_covered(segments: Sequence[Segment], grace_s: float, covered_since_s: dict[str, float]) -> None:
     """Unlink what a folded file has covered for long enough, and what a crash left half written."""
-    now_s = time.time()
+    now_s = time.monotonic()
     by_collector: dict[str, list[Segment]] = {}
     for segment in segments:
         by_collector.setdefault(segment.collector, []).append(segment)
     for segment in segments:
-        cover = covering(segment, by_collector[segment.collector]) if segment.collector != "none" else None
-        if cover is not None and now_s - Path(cover.path).stat().st_mtime >= grace_s:
+        if segment.collector == "none" or not covering(segment, by_collector[segment.collector]):
+            continue
+        if now_s - covered_since_s.setdefault(segment.path, now_s) >= grace_s:
             Path(segment.path).unlink(missing_ok=True)
+            del covered_since_s[segment.path]
     for directory in {Path(segment.path).parent for segment in segments}:
         for partial in directory.glob(f"*{PARTIAL}"):
             with suppress(FileNotFoundError):
-                if now_s - partial.stat().st_mtime > _STALE_PARTIAL_S:
+                if time.time() - partial.stat().st_mtime > _STALE_PARTIAL_S:
                     partial.unlink()
