@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -105,7 +107,20 @@ def test_a_locked_step_period_is_not_fitted():
     busy = Windows(ints(*(n * S for n in range(30))), ints(*(n * S + S // 2 for n in range(30))))
     counter = ticks_of(*((n, 300 * n + n % 3) for n in range(31)))
 
-    assert not share_out(counter, [busy], 700_000).is_fitted.any()
+    assert not share_out(counter, [busy], 0, 700_000).is_fitted.any()
+
+
+def test_work_that_was_seldom_seen_draws_about_as_much_as_all():
+    """A tool in two ticks of a board that swings by itself gets no power from how these two happened to be."""
+    watts = itertools.cycle([300, 300, 300, 120, 120])
+    joules = [0, *itertools.accumulate(next(watts) / 10 for _ in range(50))]
+    counter = ticks_of(*((tick / 10, joule) for tick, joule in enumerate(joules)), gap_ns=0)
+    calls = Windows(ints(round(0.5 * S), round(2.05 * S)), ints(round(1.93 * S), round(4.5 * S)))
+    tool = Windows(ints(round(1.93 * S)), ints(round(2.05 * S)))
+    sharing = share_out(counter, [calls, tool], 60_000, 700_000)
+    start_mj, end_mj = sharing.until(ints(round(1.93 * S), round(2.05 * S)))
+
+    assert 60 < (end_mj - start_mj) / 120 < 400
     assert condition(np.full((2, 30), 5e8)) > 1e9
 
 

@@ -85,7 +85,7 @@ class DeviceReadings:
         """
         if self.counter is None:
             return None
-        return share_out(self.counter, loads, self.power_bounds_mw()[1])
+        return share_out(self.counter, loads, *self.power_bounds_mw())
 
     def bases(self) -> Bases:
         """Its energy on both bases, over the time that both cover."""
@@ -97,7 +97,7 @@ class DeviceReadings:
         if end_ns <= start_ns or self.counter.is_reset.any():
             return Bases(int(self.counter.grown_mj[-1]), None)
         both = np.array([start_ns, end_ns])
-        even = share_out(self.counter, (), 1.0).until(both)
+        even = share_out(self.counter, (), 0.0, 1.0).until(both)
         integral_mj = np.diff(self.power.until(both))[0]
         return Bases(int(even[1] - even[0]), round(float(integral_mj)))
 

@@ -7,6 +7,7 @@ and the gaps between them add up to the counter to the millijoule, whatever shar
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -126,12 +127,13 @@ class Sharing:
         return np.maximum(weight, 0.0, out=weight)
 
 
-def share_out(counter: CounterTimeline, loads: Sequence[Windows], most_mw: float) -> Sharing:
+def share_out(counter: CounterTimeline, loads: Sequence[Windows], least_mw: float, most_mw: float) -> Sharing:
     """Find out, block by block, what each kind of work and the rest draw.
 
     Args:
         counter: Ticks of the device, two or more.
         loads: When it did what; kinds of work do not overlap.
+        least_mw: Power that it never goes below.
         most_mw: Power that it never exceeds.
 
     Returns:
@@ -148,7 +150,7 @@ def share_out(counter: CounterTimeline, loads: Sequence[Windows], most_mw: float
     for start in range(0, times_ns.shape[1] if loads else 0, BLOCK_TICKS):
         block = slice(start, start + BLOCK_TICKS)
         energy = (counter.rise_mj[block][known[block]] * MW_NS_PER_MJ).astype(np.float64)
-        found = _fit(times_ns[:, block][:, known[block]], energy, most_mw)
+        found = _fit(times_ns[:, block][:, known[block]], energy, least_mw, most_mw)
         if found is not None:
             power_mw[:, block] = found[:, np.newaxis]
             is_fitted[block] = True
@@ -170,7 +172,7 @@ def condition(times_ns: Floats) -> float:
     return float(np.linalg.cond((times_ns / lengths[:, np.newaxis]).T))
 
 
-def _fit(times_ns: Floats, energy: Floats, most_mw: float) -> Floats | None:
+def _fit(times_ns: Floats, energy: Floats, least_mw: float, most_mw: float) -> Floats | None:
     """Powers of each kind and the rest, else of all kinds alike and the rest; None where an even share does as well."""
     length_ns = times_ns.sum(axis=0)
     if not length_ns.sum() or times_ns.shape[1] < 2 * len(times_ns):
@@ -180,19 +182,33 @@ def _fit(times_ns: Floats, energy: Floats, most_mw: float) -> Floats | None:
     for candidate in (times_ns,) if len(times_ns) == len(alike) else (times_ns, alike):
         if condition(candidate) > WORST_CONDITION:
             continue
-        powers = np.minimum(_least_squares(candidate, energy), most_mw)
+        powers = np.clip(_least_squares(candidate, energy, most_mw - least_mw), least_mw, most_mw)
         left = energy - powers @ candidate
         if float(left @ left) <= (1 - LEAST_GAIN_SHARE) * float(even @ even):
             return powers if candidate is times_ns else np.array([powers[0]] * (len(times_ns) - 1) + [powers[1]])
     return None
 
 
-def _least_squares(times_ns: Floats, energy: Floats) -> Floats:
-    """Non-negative least squares: kinds that come out negative are put at 0 one by one, and the others solved again."""
+def _least_squares(times_ns: Floats, energy: Floats, range_mw: float) -> Floats:
+    """Non-negative least squares, drawn towards the mean power by what the ticks leave open.
+
+    A kind that is in few ticks, as a tool of an agent, would else take all that these ticks happened to have more or
+    less than others. Kinds that come out negative are put at 0 one by one, and the others solved again.
+
+    Source: ridge regression (Hoerl and Kennard, 1970); its weight is the variance of what a first fit leaves
+    unexplained over that of powers spread evenly over their range.
+    """
+    mean_mw = energy.sum() / times_ns.sum()
+    first = np.linalg.lstsq(times_ns.T, energy, rcond=None)[0]
+    left = energy - first @ times_ns
+    freedom = max(times_ns.shape[1] - len(times_ns), 1)
+    weight_ns = math.sqrt(float(left @ left) / freedom * 12) / max(range_mw, 1.0)
+    rows = np.vstack([times_ns.T, weight_ns * np.eye(len(times_ns))])
+    target = np.concatenate([energy, np.full(len(times_ns), weight_ns * mean_mw)])
     powers = np.zeros(len(times_ns))
     free = np.ones(len(times_ns), dtype=bool)
     while free.any():
-        solved = np.linalg.lstsq(times_ns[free].T, energy, rcond=None)[0]
+        solved = np.linalg.lstsq(rows[:, free], target, rcond=None)[0]
         if (solved >= 0).all():
             powers[free] = solved
             break
