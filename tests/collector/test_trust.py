@@ -8,16 +8,21 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import grpc
 import pytest
+from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 from tests.support.otlp import JSON, collector_process, logs, metrics, post, span, step_span, traces
+from tests.support.processes import PROGRAMS
 
 from stepmeter.collector.config import CollectorConfig, Endpoint
 from stepmeter.collector.decode import Rows, RunKey
@@ -93,6 +98,26 @@ JSON_VALUES = st.recursive(
 def test_any_json_is_rows_or_malformed(kind, value):
     """Whatever the JSON, it becomes rows or is malformed, also where values are of a wrong type or size."""
     digest(kind, Encoding.JSON, json.dumps(value).encode())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("atheris") is None, reason="Atheris has wheels for some versions of Python only")
+def test_a_fuzzer_that_watches_the_code_finds_no_crash(tmp_path):
+    """Atheris, led by which lines a body reaches, finds none in 20 s that is neither rows nor malformed."""
+    for number, (kind, body) in enumerate(WHOLE.items()):
+        (tmp_path / f"protobuf-{kind.name}").write_bytes(bytes((number,)) + body)
+        as_json = json_format.MessageToJson(kind.request.FromString(body), indent=None).encode()
+        (tmp_path / f"json-{kind.name}").write_bytes(bytes((number + 3,)) + as_json)
+    fuzzed = subprocess.run(
+        [sys.executable, PROGRAMS / "fuzz_requests.py", tmp_path, "-max_total_time=20", "-timeout=10"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert fuzzed.returncode == 0, fuzzed.stderr[-3000:]
+    assert "Done " in fuzzed.stderr
 
 
 @pytest.fixture
