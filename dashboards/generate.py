@@ -153,6 +153,25 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
         ),
     ),
     (
+        "Energy",
+        (
+            Graph(
+                "Power by the energy counter, mean",
+                "watt",
+                ((rate(metrics.HW_ENERGY, "hw_id"), "{{hw_id}}"),),
+                "The counter misses nothing between two readings, as a sampled power may.",
+                gpu=True,
+            ),
+            Graph(
+                "Energy per step",
+                "joule",
+                ((f"{rate(metrics.HW_ENERGY, 'rank')} / {rate(metrics.STEPS, 'rank')}", "rank {{rank}}"),),
+                "All that the rank's devices took, over its steps; the share of each phase is in the run's own store.",
+                gpu=True,
+            ),
+        ),
+    ),
+    (
         "stepmeter itself",
         (
             Graph(
@@ -178,7 +197,7 @@ def prometheus_board() -> str:
     """
     label_values = f"label_values({name(metrics.STEPS)}, {{}})"
     board = (
-        dashboard.Dashboard("stepmeter: steps, phases, ranks, GPU")
+        dashboard.Dashboard("stepmeter: steps, phases, ranks, GPU, energy")
         .uid("stepmeter-metrics")
         .tags(["stepmeter"])
         .refresh("10s")

@@ -53,6 +53,13 @@ def test_pipelines_of_stock_files_name_what_is_there(name):
     assert set(config["service"].get("extensions", [])) == set(config.get("extensions", {}))
 
 
+def test_the_gateway_takes_every_signal_that_the_agent_sends():
+    """What an agent sends has a pipeline in the gateway: a signal without one would be refused for good."""
+    agent, gateway = (plain(name)["service"]["pipelines"] for name in STOCK[:2])
+    sent = {signal for signal, pipeline in agent.items() if "otlp/gateway" in pipeline["exporters"]}
+    assert sent == set(gateway) == {"traces", "metrics", "logs"}
+
+
 def test_exporters_have_names_that_old_and_new_collectors_take():
     """The stock files use the exporter names from before the renaming, which later Collectors keep as aliases."""
     for name in STOCK[:2]:
