@@ -35,6 +35,8 @@ PEERS = Path(__file__).parent / "peers"
 MS, S = 1_000_000, 1_000_000_000
 PHASES = ((520, 0.35), (640, 0.45), (300, 0.2))
 IDLE_W = 110
+LEAD_S = 20
+"""Before the first step: what a busy machine takes to start Zeus, whose first windows would else be late."""
 STEPS = {5: 300, 20: 200, 50: 100, 80: 80, 150: 60, 250: 40, 500: 20}
 """Duration in ms and number of steps."""
 ACCURATE_MS = (20, 50, 80, 150)
@@ -44,7 +46,7 @@ ACCURATE_MS = (20, 50, 80, 150)
 def plan(origin_ns):
     """The script, and where its steps are: (duration in ms, start, end)."""
     chance = random.Random(11)
-    pieces, steps, now_ns = [(IDLE_W, 8.0)], [], origin_ns + 8 * S
+    pieces, steps, now_ns = [(IDLE_W, LEAD_S)], [], origin_ns + LEAD_S * S
     for step_ms, count in STEPS.items():
         for _ in range(count):
             length_ns = round(step_ms * chance.uniform(0.9, 1.1) * MS)
