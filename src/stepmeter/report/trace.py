@@ -111,8 +111,9 @@ def _write(file: IO[str], snapshot: Snapshot, selection: Selection, merged: dict
     rows = next(chunks, [])
     first_ns: int = rows[0][_START] if rows else 0
     last_ns = first_ns
-    events = _Events(first_ns, _MERGED_FIRST_PROCESS if merged else 1, energies)
-    about = {"origin_unix_ns": str(first_ns), **({"energy": energies.trouble} if energies.trouble else {})}
+    origin_ns = first_ns if merged is None else _earlier(merged, first_ns if rows else None)
+    events = _Events(origin_ns, _MERGED_FIRST_PROCESS if merged else 1, energies)
+    about = {"origin_unix_ns": str(origin_ns), **({"energy": energies.trouble} if energies.trouble else {})}
     file.write('{"displayTimeUnit":"ms","otherData":' + json.dumps(about))
     file.write(',"traceEvents":[\n{"ph":"M","name":"stepmeter","pid":0,"tid":0,"args":{}}')
     while rows:
@@ -124,8 +125,8 @@ def _write(file: IO[str], snapshot: Snapshot, selection: Selection, merged: dict
             for found in snapshot.stream(query(f"trace_{name}"), [parameters[1], first_ns, last_ns]):
                 file.write("".join([f",\n{write(*row)}" for row in found]))
     if merged is not None:
-        for event in _moved(merged, first_ns):
-            file.write(f",\n{json.dumps(event)}")
+        for event in _moved(merged, origin_ns):
+            file.write(f",\n{json.dumps(event, ensure_ascii=False)}")
     file.write("\n]}\n")
     return events.count
 
@@ -197,7 +198,7 @@ class _Events:
             "ts": self._us(time_ns),
             "args": {"step": step},
         }
-        return self._tracks.after_news(json.dumps(event))
+        return self._tracks.after_news(json.dumps(event, ensure_ascii=False))
 
     def _us(self, at_ns: int) -> float:
         return (at_ns - self._origin_ns) / _NS_PER_US
@@ -207,7 +208,7 @@ class _Events:
         if quoted is None:
             if len(self._quoted) > 10_000:
                 self._quoted.clear()
-            quoted = self._quoted[text] = json.dumps(text)
+            quoted = self._quoted[text] = json.dumps(text, ensure_ascii=False)
         return quoted
 
 
@@ -219,6 +220,17 @@ def _read_profile(path: Path) -> dict[str, Any]:
     if not isinstance(profile, dict) or not isinstance(profile.get("traceEvents"), list):
         raise UsageError(f"{path}: no traceEvents in it; give what torch.profiler's export_chrome_trace wrote")
     return profile
+
+
+def _earlier(profile: dict[str, Any], first_ns: int | None) -> int:
+    """Zero of the clock: viewers drop what is before it."""
+    base_ns = int(profile.get("baseTimeNanoseconds", 0))
+    moments = [
+        base_ns + int(event["ts"] * _NS_PER_US)
+        for event in profile["traceEvents"]
+        if isinstance(event, dict) and isinstance(event.get("ts"), int | float) and event.get("ph") != "M"
+    ]
+    return min([*moments, *([] if first_ns is None else [first_ns])], default=0)
 
 
 def _moved(profile: dict[str, Any], origin_ns: int) -> Iterator[dict[str, Any]]:

@@ -157,4 +157,5 @@ class Tracks:
         return number
 
     def _tell(self, what: str, process: int, thread: int, **arguments: Any) -> None:
-        self._new.append(json.dumps({"ph": "M", "name": what, "pid": process, "tid": thread, "args": arguments}))
+        event = {"ph": "M", "name": what, "pid": process, "tid": thread, "args": arguments}
+        self._new.append(json.dumps(event, ensure_ascii=False))  # Perfetto shows an escaped letter as its escape
