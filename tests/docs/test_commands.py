@@ -7,11 +7,18 @@ import pytest
 from tests.support.processes import BIN, clean_environ
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
 
 
 def commands(page):
     return re.findall(r"^ {4}\$ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+HOW_TO = [page for page in sorted((ROOT / "docs" / "how-to").glob("*.md")) if commands(page)]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
+    *(pytest.param(page, marks=pytest.mark.slow) for page in HOW_TO),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
