@@ -353,7 +353,29 @@ def test_a_training_process_follows_its_device(tmp_path):
     assert abs(last_j - first_j - 300 * (last_ns - first_ns) / 1e9) <= 300 * gaps[0][0] + 0.002
 
 
-RECORDED = json.loads((Path(__file__).parents[1] / "energy" / "golden" / "genai_spans.json").read_text())
+GOLDEN = Path(__file__).parents[1] / "energy" / "golden"
+AGENTS = json.loads((GOLDEN / "agent_spans.json").read_text())
+
+
+@pytest.mark.parametrize("recorded", AGENTS, ids=[one["package"] for one in AGENTS])
+def test_an_agents_spans_as_frameworks_really_send_them(energy, recorded):
+    """An agent that asks, adds and searches, where the search asks again: calls, tools and pieces, each second once."""
+    run = serving()
+    times = [(0, 5), (0, 1), (1, 2), (2, 5), (3, 4)]
+    for number, (span, window) in enumerate(zip(recorded["spans"], times, strict=True)):
+        parent = None if span["parent"] is None else f"span-{span['parent']}"
+        run.span(*window, f"span-{number}", parent, name=span["name"], **span["attributes"])
+    found = energy(run, "--genai")["trajectory"]
+
+    assert [(one["kind"], one["energy_mj"]) for one in found["steps"]] == [
+        (kind, 100_000) for kind in ("llm_call", "tool", "tool", "llm_call", "tool")
+    ]
+    assert [one["piece"] for one in found["steps"]] == [None, None, [1, 2], None, [2, 2]]
+    assert [one["usage_output_tokens"] for one in found["steps"]] == [7, None, None, 7, None]
+    assert found["unattributed_energy_mj"] == 0
+
+
+RECORDED = json.loads((GOLDEN / "genai_spans.json").read_text())
 
 
 @pytest.mark.parametrize("span", RECORDED, ids=[span["package"] for span in RECORDED])

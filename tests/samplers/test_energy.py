@@ -221,6 +221,28 @@ def test_slow_calls_are_followed_all_the_same(follow):
     assert min(gaps_s) > 0.005
 
 
+BESIDE = """
+import threading, time
+from stepmeter.capture.channel import Channel
+from stepmeter.samplers.energy import EnergySampling
+sampling = EnergySampling(lambda: {uuid!r}, "beside", Channel(1000), print, {locks!r})
+sampling.start()
+end_s, last_s, worst_s = time.monotonic() + 4, time.monotonic(), 0.0
+while time.monotonic() < end_s:
+    time.sleep(0.01)
+    now_s = time.monotonic()
+    last_s, worst_s = now_s, max(worst_s, now_s - last_s)
+print(sampling.reads > 0, worst_s < 1.5)
+"""
+
+
+def test_a_slow_driver_does_not_hold_the_program(tmp_path):
+    """While calls of 2 s are under way the program's own thread goes on."""
+    code = BESIDE.format(uuid=UUID, locks=str(tmp_path))
+
+    assert python_under_nvml(code, "H100:0x1a", SIMNVML_LATENCY_US="2000000").splitlines()[-1].endswith("True")
+
+
 def test_clocks_held_down_are_told(follow):
     """Once a second it is told whether power or heat holds the clocks down."""
     held = [value for _, value in values(follow(1.3, SIMNVML_THROTTLE="4"), "stepmeter.energy.throttled")]
