@@ -34,12 +34,8 @@ def test_stepmeter_run(tmp_path):
     assert "3 updates: loss" in done.stdout
     directory = tmp_path / "stepmeter-runs" / "digits"
     assert query(directory, STEPS) == [(1, 4, 600), (2, 4, 600), (3, 2, 300)]
-    assert query(directory, "SELECT phase, count FROM step_phases WHERE step = 1 ORDER BY phase") == [
-        ("backward", 4),
-        ("forward", 4),
-        ("input_wait", 4),
-        ("optimizer", 1),
-    ]
+    phases = query(directory, "SELECT phase FROM step_phases WHERE step = 1 AND cpu_ns > 0 ORDER BY phase")
+    assert [phase for (phase,) in phases] == ["backward", "forward", "input_wait", "optimizer"]
 
 
 @pytest.mark.slow
@@ -118,6 +114,7 @@ def old(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("distribution", "version", "package"), VERSIONS)
+@pytest.mark.timeout(600)
 def test_lowest_versions(old, distribution, version, package):
     """On the lowest versions that run with this torch all the same holds."""
     environ = {"PYTHONPATH": str(old(f"{distribution}=={version}")), "STEPMETER_TEST_LIGHTNING": package}
