@@ -328,6 +328,24 @@ def test_processes_of_one_boot_share_a_clock(energy):
     assert energy(run)["energy"]["ranks"][0]["total_mj"] == 2_700_000
 
 
+def test_a_module_says_that_its_cpu_is_counted_in(energy):
+    """On a board whose counter is of GPU and CPU together the scope is the module, and the text says it."""
+    run = training()
+    run.sender("resource-0", **{"hw.name": "NVIDIA GH200 480GB"})
+    run.resources["resource-0"]["hw_id"] = "gpu-0"
+
+    assert energy(run)["energy"]["ranks"][0]["scope"] == "module"
+    assert "gpu-0: its counter is of the whole module" in energy(run, json_=False)
+
+
+def test_calls_without_a_training_have_a_hint(energy):
+    """Where there are no training steps but an agent's calls, the text says how to price these."""
+    run = serving()
+    run.span(0, 2, "call", **{"gen_ai.operation.name": "chat"})
+
+    assert energy(run, json_=False).endswith("--genai prices them.\n")
+
+
 def test_apportion_needs_a_trajectory(tmp_path, capsys):
     """`--apportion` without steps is refused in one line."""
     assert main(["energy", str(serving().write(tmp_path)), "--apportion", "equal"]) == 2
@@ -346,6 +364,12 @@ def test_a_training_process_follows_its_device(tmp_path):
         query(run, "SELECT metric, count(DISTINCT rank) FROM metrics WHERE metric LIKE '%energy%' GROUP BY 1")
     )
     assert counts["hw.energy"] == counts["stepmeter.energy.tick_gap"] == 1
+    samples = query(run, "SELECT count(energy_mj), count(t_lo_ns), min(t_hi_ns - t_lo_ns) > 0 FROM raw.gpu_samples")
+    ticks = query(run, "SELECT count(*) FROM metrics WHERE metric = 'hw.energy'")[0][0]
+    assert samples == [(ticks, ticks, True)]
+    shown = query(run, "SELECT DISTINCT power_mw, power_kind, memory_used_bytes IS NOT NULL FROM gpu_power")
+    assert (300_000, "instant", True) in shown
+    assert {row[:2] for row in shown} == {(300_000, "instant")}
     found = query(run, "SELECT time_ns, value FROM metrics WHERE metric = 'hw.energy' ORDER BY 1")
     gaps = query(run, "SELECT max(value) FROM metrics WHERE metric = 'stepmeter.energy.tick_gap'")
     (first_ns, first_j), (last_ns, last_j) = found[0], found[-1]

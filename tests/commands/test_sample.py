@@ -1,10 +1,12 @@
 import itertools
 import json
+import subprocess
+import sys
 import time
 
 import pytest
 from tests.support.metrics_page import serving
-from tests.support.processes import query, stepmeter
+from tests.support.processes import clean_environ, query, stepmeter
 from tests.support.simulated_nvml import UUID, library_directory
 
 from stepmeter.cli import main
@@ -55,6 +57,51 @@ def test_devices_and_a_server_are_sampled_into_a_run(tmp_path):
     assert priced["generation_tokens_delta"] in {30, 40, 50}
     assert trajectory["anchor_source"] == "run"
     assert trajectory["devices"][0]["integral_to_counter"] == pytest.approx(1, abs=0.01)
+
+
+RAPL = """
+import sys, threading, time
+from pathlib import Path
+from stepmeter.samplers import rapl
+
+zone = Path("powercap/intel-rapl:0")
+zone.mkdir(parents=True)
+(zone / "name").write_text("package-0")
+(zone / "max_energy_range_uj").write_text("262143328850")
+(zone / "energy_uj").write_text("0")
+rapl.POWERCAP = zone.parent
+
+def draw():
+    begun_s = time.monotonic()
+    while True:  # 50 W
+        (zone / "new").write_text(str(int((time.monotonic() - begun_s) * 50e6)))
+        (zone / "new").rename(zone / "energy_uj")
+        time.sleep(0.002)
+
+threading.Thread(target=draw, daemon=True).start()
+from stepmeter.cli import main
+sys.exit(main(["sample", "--name", "cpus", "--duration", "4"]))
+"""
+
+
+def test_cpus_are_sampled_and_priced(tmp_path):
+    """On a host without a GPU whose RAPL can be read a step of a file has the CPUs' energy, within its bounds."""
+    words = [sys.executable, "-c", RAPL]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=clean_environ(), capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "stepmeter-runs" / "cpus"
+    ((first_ns, kinds),) = query(run, "SELECT min(t_hi_ns), list(DISTINCT hw_type) FROM raw.gpu_samples")
+    assert kinds == ["cpu"]
+    times = {"t_start_unix_ns": first_ns + 10**9, "t_end_unix_ns": first_ns + 2 * 10**9}
+    (tmp_path / "steps.jsonl").write_text(json.dumps({"step_id": 1, "kind": "tool", **times}))
+    found = json.loads(stepmeter("energy", "cpus", "--steps", "steps.jsonl", "--json", cwd=tmp_path).stdout)
+    (step,) = found["steps"]
+
+    assert found["withheld"] == "no_device_timeline"
+    assert step["host"]["lower_mj"] <= 50_000 <= step["host"]["upper_mj"]
+    assert step["host"]["value_mj"] == pytest.approx(50_000, rel=0.05)
 
 
 @pytest.mark.parametrize(

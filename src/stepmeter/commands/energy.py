@@ -101,6 +101,7 @@ def _write_trajectory(found: Trajectory | Withheld, *, as_json: bool) -> None:
 def _write_training(snapshot: Snapshot, *, as_json: bool) -> None:
     from stepmeter.analysis.energy.repository import load_faults
     from stepmeter.analysis.energy.training import analyze_training_energy
+    from stepmeter.analysis.queries import query
     from stepmeter.report.energy_document import training_document
     from stepmeter.report.energy_text import training_text
 
@@ -111,3 +112,5 @@ def _write_training(snapshot: Snapshot, *, as_json: bool) -> None:
         print(json.dumps({"energy": training_document(found, faults)}))
     else:
         sys.stdout.write(training_text(found, faults))
+        if attempts[0][0] is None and snapshot.rows(f"SELECT 1 FROM ({query('energy_genai_spans')}) LIMIT 1"):  # noqa: S608
+            print("The run holds calls of models or tools; --genai prices them.")

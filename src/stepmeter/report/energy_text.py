@@ -161,7 +161,11 @@ def _of_gpus(found: TrainingEnergy) -> Iterable[str]:
     yield f"{per_step} a step; {format_share(found.idle_share)} of the energy was in nobody's step"
     yield ""
     yield from _ranks_and_devices(found.ranks, found.devices)
-    yield from (f"{one.hw_id}: shared; ranks' figures are apportioned" for one in found.devices if one.scope != "gpu")
+    for one in found.devices:
+        if one.scope == "gpu_shared":
+            yield f"{one.hw_id}: shared; ranks' figures are apportioned"
+        if one.is_module:
+            yield f"{one.hw_id}: its counter is of the whole module, with its CPU"
 
 
 def _of_hosts(found: TrainingEnergy) -> Iterable[str]:

@@ -56,7 +56,7 @@ class RaplSampler:
     """Reads all packages and their memory.
 
     Args:
-        powercap: Where the kernel shows them.
+        powercap: Where the kernel shows them; None for `POWERCAP`.
         now_ns: The monotonic clock.
         lock: Of one run on this host's counters, so that of several processes one reads them; None reads always.
 
@@ -66,12 +66,13 @@ class RaplSampler:
 
     def __init__(
         self,
-        powercap: Path = POWERCAP,
+        powercap: Path | None = None,
         now_ns: Callable[[], int] = monotonic_ns,
         lock: DeviceLock | None = None,
     ) -> None:
         self._now_ns = now_ns
         self._lock = lock
+        powercap = powercap or POWERCAP
         self._zones = _zones(powercap, socket.gethostname())
         if not self._zones:
             raise FileNotFoundError(f"{powercap}: no RAPL counter that may be read")

@@ -24,6 +24,11 @@ TROUGH_SHARE = 0.5
 """Readings are means over a window, and a trough shorter than that is deeper than they show: the floor is put at so
 much of the least reading."""
 
+MODULES = ("GH200",)
+"""Product names of boards whose counter is of the whole module.
+
+Source: zeus pull request 172; nvml.h, NVML_POWER_SCOPE_MODULE."""
+
 HOST_HEADROOM = 4.0
 """What a CPU package may draw for moments, of its greatest mean over a tick: it wakes to full load at once."""
 
@@ -42,6 +47,7 @@ class DeviceReadings:
         other_processes: Whether a process of nobody we know of used it.
         throttled_share: Share of readings at which power or heat held its clocks down; None when nobody looked.
         kind: What it is.
+        is_module: Whether its counter is of the whole module, with its CPU.
     """
 
     hw_id: str
@@ -51,6 +57,7 @@ class DeviceReadings:
     other_processes: bool = False
     throttled_share: float | None = None
     kind: DeviceKind = "gpu"
+    is_module: bool = False
 
     @property
     def span_ns(self) -> tuple[int, int]:

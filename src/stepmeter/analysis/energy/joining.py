@@ -178,9 +178,17 @@ def _estimates(steps: Sequence[TrajectoryStep], devices: Sequence[DeviceReadings
     for device in devices:
         found = estimate(device, start_ns, end_ns, device.sharing(*_loads(steps)))
         period_ns = None if device.counter is None else device.counter.update_period_ns
-        scope: Scope = "host" if device.kind != "gpu" else "gpu_shared" if device.other_processes else "gpu"
+        scope = _scope(device)
         by_device.append([found.one(i, period_ns, "not_covered_by_readings", scope) for i in range(len(found))])
     return [_sum(list(parts)) for parts in zip(*by_device, strict=True)]
+
+
+def _scope(device: DeviceReadings) -> Scope:
+    if device.kind != "gpu":
+        return "host"
+    if device.other_processes:
+        return "gpu_shared"
+    return "module" if device.is_module else "gpu"
 
 
 def _loads(steps: Sequence[TrajectoryStep]) -> list[Windows]:

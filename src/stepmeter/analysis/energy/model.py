@@ -19,7 +19,7 @@ METHODS: tuple[Method, ...] = (
 """From the best to none: both edges on ticks of the counter; shared out within a tick evenly, or by what steps and the
 time between them were found to draw; integrated from power samples; no reading."""
 
-Scope = Literal["gpu", "gpu_shared", "host"]
+Scope = Literal["gpu", "module", "gpu_shared", "host"]
 DeviceKind = Literal["gpu", "cpu", "memory"]
 
 GAIN_ERROR_SHARE = 0.05
@@ -47,7 +47,8 @@ class Estimate:
         method: How it was found.
         ticks: Ticks of the counter inside the window.
         update_period_ns: Median time between ticks; None without a counter.
-        scope: Whose energy it is: of a GPU, of one that others use as well, or of a host's CPUs and memory.
+        scope: Whose energy it is: of a GPU, of a module of GPU and CPU, of a GPU that others use as well, or of a
+            host's CPUs and memory.
         reason: Why it is unavailable; None when it is there.
     """
 
@@ -145,6 +146,7 @@ class DeviceEnergy:
         throttled_share: Share of readings at which power or heat held its clocks down; None when nobody looked.
         is_instance: Whether ranks worked on MIG instances of it.
         kind: What it is; `cpu` is a package of cores.
+        is_module: Whether its counter is of the whole module, with its CPU.
     """
 
     hw_id: str
@@ -161,13 +163,16 @@ class DeviceEnergy:
     throttled_share: float | None = None
     is_instance: bool = False
     kind: DeviceKind = "gpu"
+    is_module: bool = False
 
     @property
     def scope(self) -> Scope:
         """Whether the device is one rank's alone."""
         if self.kind != "gpu":
             return "host"
-        return "gpu_shared" if len(self.ranks) > 1 or self.other_processes or self.is_instance else "gpu"
+        if len(self.ranks) > 1 or self.other_processes or self.is_instance:
+            return "gpu_shared"
+        return "module" if self.is_module else "gpu"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepmeter.analysis.energy.attribution import DeviceReadings
+from stepmeter.analysis.energy.attribution import MODULES, DeviceReadings
 from stepmeter.analysis.energy.counter import CounterTimeline
 from stepmeter.analysis.energy.counters import CounterName, CounterSeries, ServerCounters, trusted
 from stepmeter.analysis.energy.exact import Ints
@@ -72,12 +72,13 @@ def load_readings(
             zone = DeviceReadings(hw_id, counter, None, kind="cpu" if kind == "cpu" else "memory")
             hosts[host] = (*hosts.get(host, ()), zone)
     power = {hw_id: _power(hw_id, part) for hw_id, part in _by_device(source, "energy_power", span)}
-    known = {row[0]: row[1:4] for row in source.rows(query("energy_devices"), (first_ns, last_ns))}
+    known = {row[0]: (*row[1:4], row[5]) for row in source.rows(query("energy_devices"), (first_ns, last_ns))}
     found = []
     for hw_id in sorted({*ticks, *power}):
-        limit_w, others, throttled = known.get(hw_id, (None, None, None))
+        limit_w, others, throttled, name = known.get(hw_id, (None, None, None, None))
         limit_mw = None if limit_w is None else round(limit_w * 1000)
-        found.append(DeviceReadings(hw_id, ticks.get(hw_id), power.get(hw_id), limit_mw, bool(others), throttled))
+        readings = DeviceReadings(hw_id, ticks.get(hw_id), power.get(hw_id), limit_mw, bool(others), throttled)
+        found.append(replace(readings, is_module=any(part in (name or "") for part in MODULES)))
     return Readings(tuple(found), hosts)
 
 
@@ -123,7 +124,7 @@ def load_counters(source: Snapshot) -> ServerCounters:
 def load_faults(source: Snapshot) -> dict[str, str]:
     """Why queries of devices failed, as a JSON object by reason, by UUID."""
     rows = source.rows(query("energy_devices"), (0, _END_OF_TIME_NS))
-    return {hw_id: faults for hw_id, *_, faults in rows if faults}
+    return {row[0]: row[4] for row in rows if row[4]}
 
 
 def _by_device(source: Snapshot, name: str, span: tuple[int | None, int, int]) -> Iterator[tuple[str, Columns]]:

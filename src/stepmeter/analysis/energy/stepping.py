@@ -104,6 +104,7 @@ def energy_of_device(device: DeviceReadings, ranks: Sequence[RankSteps]) -> tupl
         is_instance=any(rank.is_instance for rank in ranks),
         throttled_share=device.throttled_share,
         kind=device.kind,
+        is_module=device.is_module,
     )
 
 

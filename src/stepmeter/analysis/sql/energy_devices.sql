@@ -7,8 +7,10 @@
 --   other_processes   most processes of others that were seen on it; null when nobody looked
 --   throttled_share   share of readings at which power or heat held its clocks down; null when nobody looked
 --   faults            queries that failed, by reason, as a JSON object
+--   name              product name; null when not known
 WITH limits AS (
-    SELECT hw_id, max(CAST(attributes ->> '$."stepmeter.gpu.power.limit"' AS DOUBLE)) AS limit_w
+    SELECT hw_id, max(CAST(attributes ->> '$."stepmeter.gpu.power.limit"' AS DOUBLE)) AS limit_w,
+        any_value(attributes ->> '$."hw.name"') AS name
     FROM resources
     WHERE hw_id IS NOT NULL
     GROUP BY hw_id
@@ -37,6 +39,6 @@ reasons AS (
     FROM faults
     GROUP BY hw_id
 )
-SELECT hw_id, coalesce(points.limit_w, limits.limit_w) AS limit_w, other_processes, throttled_share, faults
+SELECT hw_id, coalesce(points.limit_w, limits.limit_w) AS limit_w, other_processes, throttled_share, faults, name
 FROM limits FULL JOIN points USING (hw_id) FULL JOIN reasons USING (hw_id)
 ORDER BY hw_id
