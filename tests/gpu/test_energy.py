@@ -1,10 +1,13 @@
 """What the simulated board is built to show, asked of a real one."""
 
 import itertools
+import json
 import statistics
+import sys
 import time
 
 import pytest
+from tests.support.processes import PROGRAMS, query, stepmeter
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -80,6 +83,29 @@ def test_counter_and_power_agree_roughly(readings):
     )
 
     assert integral_j == pytest.approx(ticks[-1][1] - ticks[0][1], rel=0.33)
+
+
+def test_a_trainings_steps_are_priced(readings, tmp_path):
+    """A training under `stepmeter run` has J per step between bounds; steps and idle time are the device's whole."""
+    if not series(readings, "hw.energy"):
+        pytest.skip("this board has no energy counter")
+    done = stepmeter("run", "--name", "gpu", "--quiet", "--", sys.executable, PROGRAMS / "on_gpu.py", 100, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(stepmeter("energy", "gpu", "--json", cwd=tmp_path).stdout)["energy"]
+    (rank,), (device,) = found["ranks"], found["devices"]
+
+    assert found["reason"] is None
+    assert rank["steps"] > 50
+    assert rank["lower_mj"] <= rank["total_mj"] <= rank["upper_mj"]
+    assert device["steps_mj"] + device["idle_mj"] == device["total_mj"]
+    assert rank["hw_id"] == device["hw_id"] == f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    run = tmp_path / "stepmeter-runs" / "gpu"
+    priced = query(
+        run, "SELECT sum(energy_mj), sum(lower_mj), sum(upper_mj) FROM step_energy WHERE energy_mj IS NOT NULL"
+    )
+    total_mj, lower_mj, upper_mj = priced[0]
+    assert lower_mj <= total_mj <= upper_mj
+    assert total_mj == pytest.approx(rank["total_mj"], rel=0.2)
 
 
 def test_a_span_has_the_energy_of_the_counter(readings):
