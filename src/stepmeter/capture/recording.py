@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from stepmeter.capture.clock import ClockAnchor, read_anchor
 from stepmeter.capture.measuring import Measuring
 from stepmeter.capture.printing import Printer
-from stepmeter.capture.value import encode_all, size_bytes
+from stepmeter.capture.value import encode_all, plain_size_bytes, size_bytes
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -54,15 +54,12 @@ class SpanRecorder:
         printer: Prints spans that no other handler prints; None for silence.
         plugins: What is measured on spans that bring no plugins of their own.
         decide: Asks the user's sampler; None = everything is sampled.
-        new_span_id: Makes a span id.
-        new_trace_id: Makes a trace id.
+        random_bits: Makes ids: a whole number of so many random bits.
         on_first: Called once, when the first span has finished; starts the drain.
         warn: Says a line; None = silence.
     """
 
     def __init__(self, anchor: ClockAnchor | None = None) -> None:
-        # a generator of our own: the program's random numbers stay what they were
-        numbers = random.Random()  # noqa: S311 - ids, as the SDK makes them
         self.recording = False
         self.rows: SpanSink | None = None
         self.run_id = ""
@@ -73,8 +70,8 @@ class SpanRecorder:
         self.printer: Printer | None = None
         self.plugins: Any = ()
         self.decide: Decide | None = None
-        self.new_span_id: Callable[[], int] = lambda: numbers.getrandbits(64) or 1
-        self.new_trace_id: Callable[[], int] = lambda: numbers.getrandbits(128) or 1
+        # a generator of our own: the program's random numbers stay what they were
+        self.random_bits = random.Random().getrandbits  # noqa: S311 - ids, as the SDK makes them
         self.on_first: Callable[[], None] | None = None
         self.warn: Callable[[str], None] | None = None
         self.max_record_bytes: int | None = MAX_RECORD_BYTES
@@ -151,11 +148,13 @@ class SpanRecorder:
             self.warn(line)
 
     def _put_described(self, span: Span) -> None:
-        attributes = self.encode("attribute", span.attributes) if span.attributes else {}
-        if span.metrics:
-            attributes.update(span.metrics)
-        span.encoded = attributes
-        size = _described_bytes(span)
+        attributes = span.attributes or {}
+        size = plain_size_bytes(attributes)  # most are, and then that is all there is to do
+        if size is None or span.metrics or span.events:
+            span.encoded = {**self.encode("attribute", attributes), **(span.metrics or {})}
+            size = _described_bytes(span)
+        else:
+            span.encoded = attributes.copy()
         if self.max_record_bytes is not None and size > self.max_record_bytes:
             self._drop("span: larger than max_record_bytes")
             self.complain("large", f"span {span.path!r} of {size} bytes dropped: more than max_record_bytes")

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from opentelemetry import trace
-from opentelemetry.context import attach, get_current
 from opentelemetry.context.context import Context
 from opentelemetry.trace import TraceFlags
 
@@ -23,6 +22,7 @@ from stepmeter.capture import recording
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.decorating import timed
 from stepmeter.capture.failure import describe_exception
+from stepmeter.capture.otel_context import attach, get_current
 from stepmeter.capture.otel_span import OtelSpan
 from stepmeter.capture.printing import Printer, print_end, print_start
 from stepmeter.capture.scope import OTEL_SPAN, OURS, STEP_SCOPE
@@ -31,7 +31,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 INHERIT: Final[Any] = object()
 """Stands for a handler or plugins that are those of the span around."""
 
-_put: Final = dict.__setitem__  # a Context refuses the operator
 _lane = threading.local()
 
 
@@ -76,7 +75,7 @@ class Span(OtelSpan):
             "printer",
         ),
         *("trace_id", "span_id", "parent_id", "sampled", "trace_state", "lane", "events", "links", "status", "encoded"),
-        *("_given", "_outside", "_parent", "_origin", "_entered", "_scope"),
+        *("parent", "_print_fn", "_plugins", "_origin", "_entered", "_scope"),
     )
 
     def __init__(
@@ -84,7 +83,7 @@ class Span(OtelSpan):
     ) -> None:
         self.name = name
         self.attributes = attributes
-        self._given = (print_fn, plugins)
+        self._print_fn, self._plugins = print_fn, plugins
         self._origin: Span | None = None
         self._entered = 0
         self.start_ns = self.end_ns = 0
@@ -167,7 +166,7 @@ class Span(OtelSpan):
     def fresh(self) -> Span:
         """Another span of the same name, attributes, handler and plugins, not started."""
         attributes = None if self.attributes is None else dict(self.attributes)
-        return Span(self.name, attributes, *self._given)
+        return Span(self.name, attributes, self._print_fn, self._plugins)
 
     def start(self) -> Span:
         """Start it and make it current; the clock starts last.
@@ -177,13 +176,21 @@ class Span(OtelSpan):
         """
         recorder = recording.current
         context = outside = get_current()
+        current = context.get(OTEL_SPAN)
         parent: Span | None = context.get(OURS)  # type: ignore[assignment] # the context is untyped
         while parent is not None and parent.end_ns:  # ended out of order or by another thread
             outside = parent.outside
             parent = outside.get(OURS)  # type: ignore[assignment]
         self.parent, self.outside = parent, outside
-        self._adopt(parent, context.get(OTEL_SPAN), recorder)
-        print_fn, plugins = self._given
+        self.span_id = recorder.random_bits(64) or 1
+        if current is not parent:
+            self._adopt(current, recorder)
+        elif parent is not None:
+            self.trace_id, self.parent_id = parent.trace_id, parent.span_id
+            self.sampled, self.trace_state = parent.sampled, parent.trace_state
+        else:
+            self._begin_trace(recorder)
+        print_fn, plugins = self._print_fn, self._plugins
         if parent is None:
             self.path, self.depth = self.name, 0
             self.printer: Printer | None = recorder.printer if print_fn is INHERIT else Printer.of(print_fn, 0)
@@ -198,10 +205,7 @@ class Span(OtelSpan):
             self.lane: tuple[int, str] = _lane.of_thread
         except AttributeError:
             self.lane = _lane.of_thread = (threading.get_ident(), threading.current_thread().name)
-        inside = Context(context)
-        _put(inside, OURS, self)
-        _put(inside, OTEL_SPAN, self)
-        attach(inside)
+        attach(Context({**context, OURS: self, OTEL_SPAN: self}))
         if self.plugins:
             recorder.measuring.begin(self)
         if self.printer is not None:
@@ -209,26 +213,22 @@ class Span(OtelSpan):
         self.start_ns = monotonic_ns()
         return self
 
-    def _adopt(self, parent: Span | None, current: object, recorder: recording.SpanRecorder) -> None:
-        """Take the ids from whatever OpenTelemetry span is current, ours or another's."""
-        self.span_id = recorder.new_span_id()
-        self.trace_state = None
-        if current is parent and parent is not None:
-            self.trace_id = parent.trace_id
-            self.parent_id = parent.span_id
-            self.sampled = parent.sampled
-            self.trace_state = parent.trace_state
-            return
+    def _begin_trace(self, recorder: recording.SpanRecorder) -> None:
+        self.trace_id, self.parent_id, self.trace_state = recorder.random_bits(128) or 1, 0, None
+        decide = recorder.decide  # as the SDK's default does, roots are all sampled
+        self.sampled = True if decide is None else decide(None, self.trace_id, self.name)
+
+    def _adopt(self, current: object, recorder: recording.SpanRecorder) -> None:
+        """Take the ids from another library's span."""
         around = current.get_span_context() if isinstance(current, trace.Span) else None
-        if around is not None and around.is_valid:
-            self.trace_id, self.parent_id, self.trace_state = around.trace_id, around.span_id, around.trace_state
-        else:
-            around, self.trace_id, self.parent_id = None, recorder.new_trace_id(), 0
-        decide = recorder.decide
-        if decide is not None:
-            self.sampled = decide(around, self.trace_id, self.name)
-        else:  # as the SDK's default does: roots are sampled, children follow
-            self.sampled = around is None or bool(around.trace_flags & TraceFlags.SAMPLED)
+        if around is None or not around.is_valid:
+            self._begin_trace(recorder)
+            return
+        self.trace_id, self.parent_id, self.trace_state = around.trace_id, around.span_id, around.trace_state
+        if recorder.decide is not None:
+            self.sampled = recorder.decide(around, self.trace_id, self.name)
+        else:  # as the SDK's default does, children follow
+            self.sampled = bool(around.trace_flags & TraceFlags.SAMPLED)
 
     def _close(self, end_ns: int, error: BaseException | None) -> None:
         self.end_ns = end_ns
@@ -239,9 +239,9 @@ class Span(OtelSpan):
         if self.plugins:
             recorder.measuring.end(self)
         if get_current().get(OURS) is self:
-            outside = self.outside
-            while (around := outside.get(OURS)) is not None and around.end_ns:  # type: ignore[attr-defined]
-                outside = around.outside  # type: ignore[attr-defined] # a span of ours
+            outside, around = self.outside, self.parent
+            while around is not None and around.end_ns:  # it was ended from elsewhere meanwhile
+                outside, around = around.outside, around.parent
             attach(outside)
         if recorder.recording:
             recorder.record(self, self._scope)

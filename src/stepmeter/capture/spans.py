@@ -34,18 +34,23 @@ def span(
     """
     if attributes is not None:
         more = {**attributes, **more}
-    # what is no handler and no plugins was meant as an attribute of that name, and a span never raises
+    if print_fn is not INHERIT or plugins is not INHERIT:
+        print_fn, plugins = _handlers(print_fn, plugins, more)
+    if type(name) is not str or not name or "/" in name:
+        name = str(name).strip("/") or "span"
+    return Span(name, more or None, print_fn, plugins)
+
+
+def _handlers(print_fn: Any, plugins: Any, attributes: dict[str, Any]) -> tuple[Any, Any]:
+    """What is no handler and no plugins was meant as an attribute of that name, and a span never raises."""
     if print_fn is not INHERIT and print_fn is not None and not callable(print_fn):
-        more["print_fn"], print_fn = print_fn, INHERIT
+        attributes["print_fn"], print_fn = print_fn, INHERIT
     if plugins is not INHERIT and plugins is not None and not isinstance(plugins, Sequence):
         if callable(plugins) or hasattr(plugins, "end"):
             plugins = (plugins,)
         else:
-            more["plugins"], plugins = plugins, INHERIT
-    name = name if type(name) is str else str(name)
-    if not name or name[0] == "/" or name[-1] == "/":
-        name = name.strip("/") or "span"
-    return Span(name, more or None, print_fn, plugins)
+            attributes["plugins"], plugins = plugins, INHERIT
+    return print_fn, plugins
 
 
 def start_span(

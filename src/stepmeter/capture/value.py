@@ -121,6 +121,28 @@ def size_bytes(value: Value) -> int:
     return 16
 
 
+def plain_size_bytes(values: Mapping[Any, Any]) -> int | None:
+    """The same of a mapping that needs no encoding, quicker.
+
+    Args:
+        values: Values by name.
+
+    Returns:
+        Bytes; None when a name is no text or a value has to be encoded.
+    """
+    size = 16
+    for key, value in values.items():
+        kind = type(value)
+        if type(key) is not str:
+            return None
+        if kind is str:
+            size += len(value)
+        elif kind not in _PLAIN and (kind is not int or not -_INT64 <= value < _INT64):
+            return None
+        size += 16 + len(key)
+    return size
+
+
 def _encode(value: Any, depth: int) -> Value:
     if type(value) in _PLAIN:
         return value
