@@ -40,11 +40,12 @@ class Fired(NamedTuple):
 class _State:
     """How far a rule has come."""
 
-    __slots__ = ("evaluate", "fires", "firing", "held", "last_s", "metrics", "rule")
+    __slots__ = ("evaluate", "fires", "firing", "held", "last_s", "metrics", "rule", "time_based")
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.evaluate = compile_condition(rule.condition)
+        self.time_based = rule.time_based  # once: it takes a walk through the condition
         self.metrics = frozenset(name for each in rule.metrics for name in (each, each.replace(".", "/")))
         self.held = self.fires = 0
         self.firing = False
@@ -52,7 +53,7 @@ class _State:
 
     def concerns(self, values: Mapping[str, Any]) -> bool:
         """Whether a row says something to this rule."""
-        return self.rule.time_based or not self.metrics or not self.metrics.isdisjoint(values)
+        return self.time_based or not self.metrics or not self.metrics.isdisjoint(values)
 
     def advance(self, holds: bool | None, now_s: float) -> bool | None:
         """Take an evaluation: True to fire, False to tell a recovery, None for nothing. Unknown changes nothing."""
@@ -105,7 +106,7 @@ class AlertEngine:
     @property
     def time_based(self) -> bool:
         """Whether a rule may become true without a row."""
-        return any(state.rule.time_based for state in self._states)
+        return any(state.time_based for state in self._states)
 
     def on_row(self, row: Row) -> None:
         """Take a committed row.
@@ -136,7 +137,7 @@ class AlertEngine:
         """
         with self._lock:
             self._memory.now_s = max(self._memory.now_s, now_s)
-            self._evaluate(state for state in self._states if state.rule.time_based)
+            self._evaluate(state for state in self._states if state.time_based)
 
     def watch(self, clock_s: Callable[[], float], interval_s: float = TICK_S) -> None:
         """Look at the rules that depend on time from a thread of its own, until `close`.

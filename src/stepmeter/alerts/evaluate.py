@@ -96,7 +96,7 @@ def _value(node: Node) -> Evaluate:
         seconds = node.seconds
         return lambda _: seconds
     if isinstance(node, Metric):
-        return lambda memory: _latest(memory.points(node.name))
+        return lambda memory: found[-1] if (found := memory.values(node.name)) else None
     if isinstance(node, Windowed):
         look = _look(node, 1)
         return lambda memory: found[-1] if (found := look(memory)) else None
@@ -138,6 +138,8 @@ def _junction(parts: Sequence[Condition], decisive: bool) -> Evaluate:
 
 def _comparison(values: Sequence[Evaluate], signs: Sequence[str]) -> Evaluate:
     compare = [_COMPARISONS[sign] for sign in signs]
+    if len(compare) == 1:
+        return _comparison_of_two(*values, compare[0])
 
     def compared(memory: Memory) -> bool | None:
         found = [_number(value(memory)) for value in values]
@@ -149,6 +151,18 @@ def _comparison(values: Sequence[Evaluate], signs: Sequence[str]) -> Evaluate:
             elif not holds(left, right):
                 return False
         return result
+
+    return compared
+
+
+def _comparison_of_two(first: Evaluate, second: Evaluate, holds: Callable[[Any, Any], bool]) -> Evaluate:
+    """What most rules are, in half the time."""
+
+    def compared(memory: Memory) -> bool | None:
+        left, right = first(memory), second(memory)
+        if left is None or right is None or not (math.isfinite(left) and math.isfinite(right)):
+            return None
+        return holds(left, right)
 
     return compared
 
@@ -177,7 +191,7 @@ def _over_points(function: Function, arguments: Sequence[Node]) -> Evaluate:
         found = look(memory)
         if found is None or len(found) < least:
             return None
-        return _applied(apply, (found, *(value(memory) for value in more)))
+        return _applied(apply, (found, *[value(memory) for value in more]))
 
     return applied
 
@@ -263,10 +277,6 @@ def _pointwise(node: Node) -> Callable[[Mapping[str, Any]], Value]:
         return value(memory)
 
     return at_row
-
-
-def _latest(points: Points) -> Value:
-    return points[-1][2] if points else None
 
 
 def _number(value: Value) -> float | None:

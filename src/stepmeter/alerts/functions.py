@@ -98,8 +98,8 @@ def _constants(name: str, more: Sequence[Node]) -> str:
 
 
 def mean(values: Values) -> float:
-    """Arithmetic mean."""
-    return math.fsum(values) / len(values)
+    """Arithmetic mean; a plain sum, since an exact one takes ten times as long."""
+    return sum(values) / len(values)
 
 
 def variance(values: Values) -> float:

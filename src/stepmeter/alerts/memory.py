@@ -107,3 +107,7 @@ class RowMemory(Memory):
     def points(self, name: str) -> Sequence[Point]:
         """The one point of a metric."""
         return ((0, 0.0, self.row[name]),)
+
+    def values(self, name: str) -> Sequence[float]:
+        """Its value."""
+        return (self.row[name],)
