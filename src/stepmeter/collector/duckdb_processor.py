@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from stepmeter.collector.closed import Closed, left_over
+from stepmeter.collector.committer import Committer, Pending
 from stepmeter.collector.decode import UNASSIGNED
 from stepmeter.collector.folder import Folder
 from stepmeter.collector.journal import JournalFile, Record, journal_files
@@ -40,14 +38,6 @@ _SEGMENT_BYTES: Final = 32 << 20
 """Requests of this size become segments before their second is over."""
 _WAITING_BYTES: Final = 128 << 20
 """Beyond this much that no segment holds yet, senders are asked to come again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    record: Record
-    digest: bytes
-    receipt: Receipt
-    durable: Future[None] = field(default_factory=Future)
 
 
 class DuckdbProcessor:
@@ -93,15 +83,12 @@ class DuckdbProcessor:
         left_over = journal_files(self._slot.journal_dir)
         self._spares = Spares(self._slot.journal_dir)
         self._file = JournalFile(self._slot.journal_dir, self._slot.first_number, default_run)
-        self._open: list[_Pending] = []
+        self._open: list[Pending] = []
         self._waiting_bytes = 0
-        self._lock = threading.Lock()
+        self._file_lock, self._count_lock = threading.Lock(), threading.Lock()
         self._backlog = deque(self._take_over(number, path) for number, path in left_over)
-        self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
         self._wake = threading.Event()
-        self._door = threading.Lock()
-        self._closing = False
-        self._committer = threading.Thread(target=self._commit_loop, name="stepmeter-journal", daemon=True)
+        self._committer = Committer(self._commit)
         self._flusher = threading.Thread(target=self._flush_loop, name="stepmeter-segments", daemon=True)
         self._committer.start()
         self._flusher.start()
@@ -125,10 +112,7 @@ class DuckdbProcessor:
 
     def close(self) -> None:
         """Write what was acknowledged into segments; what can't be stays in the journal for the next start."""
-        with self._door:
-            self._closing = True
-            self._queue.put(None)
-        self._committer.join()
+        self._committer.close()
         self._wake.set()
         self._flusher.join()
         self._rules.close()
@@ -144,9 +128,7 @@ class DuckdbProcessor:
         try:
             message = parse(record.signal, record.encoding, record.body)
             receipt = self._check(record.signal, message)
-            pending = _Pending(record, digest, receipt)
-            self._enqueue(pending)
-            pending.durable.result()
+            self._committer.make_durable(Pending(record, digest, receipt))
         except BaseException:
             self._reserve(-len(record.body))
             raise
@@ -158,15 +140,9 @@ class DuckdbProcessor:
             self._health.warn(f"{record.signal.name}_rejected", problem, receipt.rejected)
         return receipt
 
-    def _enqueue(self, pending: _Pending) -> None:
-        with self._door:
-            if self._closing:
-                raise UnavailableError("the collector is stopping")
-            self._queue.put(pending)
-
     def _reserve(self, size_bytes: int) -> None:
         """Count what is in memory from the moment that it came until a segment has it."""
-        with self._lock:
+        with self._count_lock:  # not the one that is held during a sync: requests are parsed meanwhile
             if size_bytes > 0 and self._waiting_bytes and self._waiting_bytes + size_bytes > _WAITING_BYTES:
                 raise UnavailableError(f"{self._waiting_bytes >> 20} MiB wait to be written")
             self._waiting_bytes += size_bytes
@@ -190,29 +166,9 @@ class DuckdbProcessor:
 
     # ── journal ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _commit_loop(self) -> None:
-        while True:
-            batch, last = self._next_batch()
-            if batch:
-                self._commit(batch)
-            if last:
-                return
-
-    def _next_batch(self) -> tuple[list[_Pending], bool]:
-        """All that wait, so that they share one sync: under load a sync takes in what came during the one before."""
-        first = self._queue.get()
-        batch: list[_Pending] = []
-        while first is not None:
-            batch.append(first)
-            try:
-                first = self._queue.get_nowait()
-            except Empty:
-                return batch, False
-        return batch, True
-
-    def _commit(self, batch: list[_Pending]) -> None:
+    def _commit(self, batch: list[Pending]) -> None:
         try:
-            with self._lock:
+            with self._file_lock:
                 self._file.append([pending.record for pending in batch])
                 self._open.extend(batch)
         except OSError as error:
@@ -230,10 +186,10 @@ class DuckdbProcessor:
     def _flush_loop(self) -> None:
         self._warm_up()
         self._write_backlog()
-        while self._committer.is_alive() or self._open:
+        while self._committer.is_alive or self._open:
             self._wake.wait(self._flush_interval_s)
             self._wake.clear()
-            stopped = not self._committer.is_alive()
+            stopped = not self._committer.is_alive
             rotated = self._rotate()
             written = self._write_backlog()
             if stopped and not (rotated and written):
@@ -258,14 +214,14 @@ class DuckdbProcessor:
         except OSError as error:
             self._fail(f"can't begin a journal file: {error}")
             return False
-        with self._lock:
-            full, requests = self._file, self._open
-            self._file, self._open = fresh, []
+        with self._file_lock:
+            full, self._file = self._file, fresh
+            records = [pending.record for pending in self._open]
+            size_bytes = sum(len(record.body) for record in records)
+            seen = {pending.digest: pending.receipt for pending in self._open}
+            self._backlog.append(Closed(full.number, full.path, size_bytes, seen, lambda: (self._default_run, records)))
+            self._open = []  # last, so that what waits is at each moment in the one or in the other
         full.close()
-        records = [pending.record for pending in requests]
-        size_bytes = sum(len(record.body) for record in records)
-        seen = {pending.digest: pending.receipt for pending in requests}
-        self._backlog.append(Closed(full.number, full.path, size_bytes, seen, lambda: (self._default_run, records)))
         return True
 
     def _write_backlog(self) -> bool:
@@ -286,7 +242,7 @@ class DuckdbProcessor:
                 aside = closed.path.rename(closed.path.with_suffix(".broken"))
                 self._health.warn("journals_broken", f"{aside}: kept aside, not written: {error!r}")
             self._backlog.popleft()
-            with self._lock:
+            with self._count_lock:
                 self._waiting_bytes -= closed.size_bytes
         self.trouble = None
         return True
