@@ -7,6 +7,8 @@ import time
 import pytest
 from tests.support.processes import BIN, TINY, clean_environ, query
 
+from stepmeter.cli import main
+
 
 @contextlib.contextmanager
 def collector(tmp_path):
@@ -71,17 +73,24 @@ def test_opentelemetry_instrument_alone_is_enough(tmp_path, protocol):
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_a_dead_backend_costs_two_lines_and_no_result(protocol):
-    """With nobody at the endpoint the program ends as it would alone, and stderr says what was lost, once."""
+def test_a_dead_backend_costs_two_lines_and_no_step(protocol, tmp_path):
+    """With nobody at the endpoint the program ends as it would alone, and stderr says once where its steps are."""
     done = instrumented(
-        *(TINY, "--steps", 12), OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", OTEL_EXPORTER_OTLP_PROTOCOL=protocol
+        *(TINY, "--steps", 12),
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
+        OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
+        STEPMETER_DIR=str(tmp_path),
+        STEPMETER_RUN_NAME="lonely",
     )
 
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 12)
     lines = done.stderr.splitlines()
     assert all(line.startswith("stepmeter: ") for line in lines), done.stderr
-    assert sum("not delivered: " in line for line in lines) == 1
-    assert len(lines) <= 3
+    assert ["not delivered: " in line for line in lines] == [False, True]
+    (kept,) = (tmp_path / "lonely" / "otlp").iterdir()
+    assert f"`stepmeter ingest {kept}`" in lines[1]
+    assert main(["ingest", str(kept), "--dir", str(tmp_path / "runs")]) == 0
+    assert query(tmp_path / "runs" / "lonely", "SELECT count(*), max(step) FROM steps") == [(12, 12)]
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])

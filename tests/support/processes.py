@@ -1,6 +1,7 @@
 """Runs stepmeter and programs as a user would: as processes, in a directory of their own."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,12 @@ def start_stepmeter(*words, cwd, **environ):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def free_port():
+    """A port of this host on which nobody listens at the moment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def query(run, sql):

@@ -103,3 +103,25 @@ def test_what_a_stuck_destination_did_not_take_can_be_kept():
     backend.released.set()
     sender._thread.join(10)
     assert sender.undelivered() == []
+
+
+def test_what_is_not_delivered_goes_to_the_keeper():
+    """What does not fit, is refused or waits at the end is kept once each, and counts as lost only where that fails."""
+    backend, guard, kept = Backend(SimpleNamespace(name="REFUSED"), stuck=True), Guard(), []
+    sender = Sender(backend.export, "span", 10, guard, lambda payload, items: kept.append(payload) or payload != "e")
+    for payload in "abcd":
+        sender.put(payload, 4)
+    assert kept == ["c", "d"]
+    assert close_all([sender], time.monotonic() + 0.1) == 0
+    assert kept == ["c", "d", "a", "b"]
+    backend.released.set()
+    sender._thread.join(10)
+    assert kept == ["c", "d", "a", "b"]
+
+    refusing = Backend(SimpleNamespace(name="REFUSED"), SimpleNamespace(name="REFUSED"))
+    sender = Sender(refusing.export, "span", 10, guard, lambda payload, items: kept.append(payload) or payload != "e")
+    sender.put("e", 3)
+    sender.put("f", 4)
+    assert close_all([sender], soon()) == 3
+    assert kept[4:] == ["e", "f"]
+    assert guard.losses() == {"span: destination refused": 3}

@@ -127,6 +127,7 @@ def instrumented(environ: Mapping[str, str], collector: Collector | None = None)
     if collector is not None:
         made[environment.RUN_ID] = collector.run_id
         made[environment.RUN_NAME] = collector.run_name
+        made[environment.RUN_DIR] = str(collector.run_dir.absolute())
         made["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://{collector.grpc}"
         made["OTEL_EXPORTER_OTLP_PROTOCOL"] = "grpc"
         made["OTEL_EXPORTER_OTLP_INSECURE"] = "true"

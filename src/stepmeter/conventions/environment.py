@@ -15,10 +15,13 @@ PROJECT: Final = "STEPMETER_PROJECT"
 """Project that the run belongs to."""
 
 ATTEMPT: Final = "STEPMETER_ATTEMPT"
-"""Which start of the run this is, from 0; a launcher's restart count goes before it."""
+"""Which start of the run this is, from 0; what torchrun restarts within one start comes on top."""
 
 DIR: Final = "STEPMETER_DIR"
 """Directory of runs; `./stepmeter-runs` when unset."""
+
+RUN_DIR: Final = "STEPMETER_RUN_DIR"
+"""The run's own directory; set by `stepmeter run`. What no backend takes is kept there."""
 
 DISABLED: Final = "STEPMETER_DISABLED"
 """Any true value switches everything off."""

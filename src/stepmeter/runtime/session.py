@@ -22,9 +22,10 @@ from stepmeter.runtime.background import Background, load_ahead
 from stepmeter.runtime.process import is_helper, is_launcher, is_switched_off
 
 if TYPE_CHECKING:
+    from stepmeter.telemetry.kept import KeptRequests
     from stepmeter.telemetry.pipeline import Pipeline
 
-EXIT_LIMIT_S = 1.5
+EXIT_LIMIT_S = 1.3
 """What exit may take beyond the program's own, whatever a backend does."""
 
 _CANCEL_S = 0.15
@@ -158,12 +159,18 @@ class Session:
                 self._background.stop()
             if self._pipeline is not None:
                 undelivered = self._pipeline.close(time.monotonic() + EXIT_LIMIT_S - 2 * _CANCEL_S)
-                if undelivered:
-                    self._guard.say_once("undelivered", f"not delivered: {undelivered} spans and metric requests")
+                self._say_undelivered(undelivered, self._pipeline.kept)
             if self._providers is not None:
                 self._providers.shut_down()
         finally:
             self._ended.set()
+
+    def _say_undelivered(self, lost: int, kept: KeptRequests | None) -> None:
+        parts = [f"{lost} spans and metric requests are lost"] if lost else []
+        if kept is not None and kept.items:
+            parts.append(f"{kept.items} spans are kept, for `stepmeter ingest {kept.path}`")
+        if parts:
+            self._guard.say_once("undelivered", f"not delivered: {'; '.join(parts)}")
 
 
 _session: Session | None = None

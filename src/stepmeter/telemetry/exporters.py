@@ -84,7 +84,8 @@ def say_unreachable(exporter: Any, guard: Guard) -> None:
         exporter: The exporter.
         guard: Says it.
     """
-    where = getattr(exporter, "_endpoint", type(exporter).__name__)
+    endpoint = str(getattr(exporter, "_endpoint", type(exporter).__name__))
+    where = endpoint.partition("/v1/")[0]  # of one backend, whichever signal
     guard.say_once(f"backend {where}", f"telemetry could not be delivered to {where}; the program goes on")
 
 

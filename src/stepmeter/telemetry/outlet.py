@@ -13,6 +13,7 @@ from stepmeter.telemetry.emit import SpanRecord
 from stepmeter.telemetry.encode import SpanEncoder
 from stepmeter.telemetry.exporters import hushed
 from stepmeter.telemetry.guard import Guard
+from stepmeter.telemetry.kept import KeptRequests
 from stepmeter.telemetry.otlp_json import JsonLines
 from stepmeter.telemetry.readable import readable
 from stepmeter.telemetry.sender import Sender
@@ -31,10 +32,16 @@ class SpanOutlet:
         resource: Of all spans.
         guard: Where losses are counted.
         lines: A file of JSON lines that takes everything as well, or None.
+        kept: Takes the requests that an OTLP exporter does not deliver, or None.
     """
 
     def __init__(
-        self, exporters: Iterable[Any], resource: Resource, guard: Guard, lines: JsonLines | None = None
+        self,
+        exporters: Iterable[Any],
+        resource: Resource,
+        guard: Guard,
+        lines: JsonLines | None = None,
+        kept: KeptRequests | None = None,
     ) -> None:
         self._resource = resource
         self._lines = lines
@@ -48,7 +55,8 @@ class SpanOutlet:
             if client is None:
                 self._object_senders.append(Sender(exporter.export, "span", _SPANS_WAITING, guard))
             else:
-                self._byte_senders.append(Sender(hushed(client), "span", _SPANS_WAITING, guard))
+                keep = None if kept is None else kept.keep
+                self._byte_senders.append(Sender(hushed(client), "span", _SPANS_WAITING, guard, keep))
 
     def __len__(self) -> int:
         return len(self._records)

@@ -32,6 +32,7 @@ from stepmeter.telemetry.aggregate import Aggregator
 from stepmeter.telemetry.budget import budget_from_environ
 from stepmeter.telemetry.exporters import metric_exporters, protect, span_exporters, unprotect
 from stepmeter.telemetry.guard import Guard
+from stepmeter.telemetry.kept import KeptRequests, kept_requests
 from stepmeter.telemetry.outlet import SpanOutlet
 from stepmeter.telemetry.pull import PullSource, pull_readers
 from stepmeter.telemetry.resource import step_resource
@@ -66,6 +67,9 @@ class Pipeline:
         readings: Where background samplers publish.
         other_cpu_time_s: CPU time of our threads that are not of this pipeline.
         outbox: What the program itself records; None for nothing.
+
+    Attributes:
+        kept: Where spans go that no backend took, and how many went there; None where there is no such place.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class Pipeline:
         self._protected: list[Any] = []
         self._pull = PullSource([])
         self._undelivered: int | None = None
+        self.kept: KeptRequests | None = None
         self._thread = threading.Thread(target=self._run, name="stepmeter-drain", daemon=True)
 
     def start(self) -> None:
@@ -198,7 +203,9 @@ class Pipeline:
         if self._outbox is not None:
             self._user = UserDrain(self._outbox, origin, self._aggregator, self._guard, self._recorder)
         lines = None if self._user is None else self._user.lines
-        return origin, SpanOutlet(exporters, resource, self._guard, lines)
+        run_dir = None if self._outbox is None or self._outbox.kept is None else self._outbox.kept.parent.parent
+        self.kept = kept_requests(os.environ, run_id, self._recorder.identity.rank, run_dir)
+        return origin, SpanOutlet(exporters, resource, self._guard, lines, self.kept)
 
     def _protect(self, exporter: Any) -> None:
         protect(exporter, self._guard)

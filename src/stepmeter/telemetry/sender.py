@@ -22,18 +22,28 @@ class Sender:
         item: What a payload consists of, for the loss count: `span` or `metrics`.
         capacity: Items that may wait; a payload that does not fit is dropped and counted.
         guard: Where losses are counted.
+        keep: Takes a payload and its number of items when the destination does not, and says whether it has them.
     """
 
-    def __init__(self, export: Callable[[Any], Any], item: str, capacity: int, guard: Guard) -> None:
+    def __init__(
+        self,
+        export: Callable[[Any], Any],
+        item: str,
+        capacity: int,
+        guard: Guard,
+        keep: Callable[[Any, int], bool] | None = None,
+    ) -> None:
         self._export = export
+        self._keep = keep
         self._item = item
         self._capacity = capacity
         self._guard = guard
         self._queue: deque[tuple[Any, int]] = deque()
+        self._abandoned = False
         self._changed = threading.Condition()
         self._waiting = 0
         self._lost = 0
-        self._in_flight: Any = None
+        self._in_flight: tuple[Any, int] | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"stepmeter-send-{item}", daemon=True)
         self.cpu_time_s = 0.0
@@ -48,7 +58,7 @@ class Sender:
         """
         with self._changed:
             if self._waiting and self._waiting + items > self._capacity:
-                self._lose("destination too slow", items)
+                self._give_up(payload, "destination too slow", items)
                 return
             self._waiting += items
             self._queue.append((payload, items))
@@ -85,7 +95,9 @@ class Sender:
         """
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
         with self._changed:
-            self._lose("not delivered at exit", self._waiting)
+            self._abandoned = True
+            for payload, items in self._pending():
+                self._give_up(payload, "not delivered at exit", items)
             return self._lost
 
     def undelivered(self) -> list[Any]:
@@ -95,8 +107,14 @@ class Sender:
             Payloads, oldest first; the one under way may still arrive.
         """
         with self._changed:
-            under_way = [] if self._in_flight is None else [self._in_flight]
-            return [*under_way, *(payload for payload, _ in self._queue)]
+            return [payload for payload, _ in self._pending()]
+
+    def _pending(self) -> list[tuple[Any, int]]:
+        return [*([] if self._in_flight is None else [self._in_flight]), *self._queue]
+
+    def _give_up(self, payload: Any, why: str, items: int) -> None:
+        if self._keep is None or not self._keep(payload, items):
+            self._lose(why, items)
 
     def _lose(self, why: str, items: int) -> None:
         self._lost += items
@@ -106,8 +124,8 @@ class Sender:
         while (entry := self._next()) is not None:
             payload, items = entry
             with self._guard.over("sending telemetry"):
-                if not self._deliver(payload):
-                    self._lose("destination refused", items)
+                if not self._deliver(payload) and not self._abandoned:
+                    self._give_up(payload, "destination refused", items)
             with self._changed:
                 self._waiting -= items
                 self._in_flight = None
@@ -122,7 +140,7 @@ class Sender:
                     return None
                 self._changed.wait()
             entry = self._queue.popleft()
-            self._in_flight = entry[0]
+            self._in_flight = entry
             return entry
 
     def _deliver(self, payload: Any) -> bool:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=10)
 parser.add_argument("--sleep", type=float, default=0.0)
-parser.add_argument("--end", choices=["normal", "raise", "exit3", "sigterm"], default="normal")
+parser.add_argument("--end", choices=["normal", "raise", "exit3", "os_exit", "sigterm", "sigint"], default="normal")
 args = parser.parse_args()
 
 torch.manual_seed(0)
@@ -36,6 +36,8 @@ if args.end == "raise":
     raise RuntimeError("the program's own error")
 if args.end == "exit3":
     sys.exit(3)
-if args.end == "sigterm":
-    os.kill(os.getpid(), 15)
+if args.end == "os_exit":
+    os._exit(4)
+if args.end in {"sigterm", "sigint"}:
+    os.kill(os.getpid(), 15 if args.end == "sigterm" else 2)
     time.sleep(30)
