@@ -79,3 +79,25 @@ def test_rows_that_no_backend_takes_are_kept_as_lines(tmp_path):
     if not kept:
         pytest.fail(done.stderr)
     assert kept[0].read_text().count('"eventName":"stepmeter.row"') == 3
+
+
+LONG = """
+import time, stepmeter
+run = stepmeter.init(name="r", alert_window=4)
+for number in range(12):
+    stepmeter.log({"x": number, "bad": float("nan")})
+run.history.flush()
+end = time.monotonic() + 60
+while len(found := stepmeter.history(-1)) < 12 and time.monotonic() < end:
+    time.sleep(0.5)
+print([row["x"] for row in found], found[0]["bad"], [row["x"] for row in stepmeter.history(6)])
+"""
+
+
+def test_history_goes_beyond_memory_into_the_store(tmp_path):
+    """Under `stepmeter run` rows that memory no longer has come from the run's own store."""
+    stepmeter = str(Path(sys.executable).parent / "stepmeter")
+    command = [stepmeter, "run", "--quiet", "--name", "r", "--", sys.executable, "-c", LONG]
+    done = subprocess.run(command, env=environ(tmp_path), capture_output=True, text=True, check=True, timeout=100)
+
+    assert done.stdout.strip() == f"{[*range(12)]} nan {[*range(6, 12)]}", done.stderr

@@ -327,3 +327,55 @@ def test_a_forked_child_writes_a_stream_of_its_own(tmp_path):
     parent, child = user_spans(lines(tmp_path / "r")), user_spans(lines(tmp_path / "r", "worker.rank0"))
     assert [span["name"] for span in parent] == ["parent"]
     assert [facts(span)["stepmeter.stream"] for span in child] == ["worker"]
+
+
+def test_history_goes_beyond_memory_into_the_lines():
+    """With 4 rows in memory and 10 written, all 10 can be had, the newest of them and a range of steps."""
+    run = stepmeter.init(name="r", alert_window=4)
+    for number in range(10):
+        stepmeter.log({"x": number, **({"rare": 1} if number == 2 else {})})
+    assert run.history.flush()
+
+    assert [row["x"] for row in stepmeter.history(-1)] == [*range(10)]
+    assert [row["x"] for row in stepmeter.history(6)] == [*range(4, 10)]
+    assert [row["x"] for row in stepmeter.history(-1, step_range=(1, 3))] == [1, 2]
+    assert [row["_step"] for row in stepmeter.history(metrics=["rare"])] == [2]
+
+
+def test_history_of_a_resumed_run_has_the_rows_of_before():
+    """After a resume the rows of the earlier start are part of the history, and a step logged anew is the new one."""
+    stepmeter.init(name="r")
+    for number in range(3):
+        stepmeter.log({"x": number})
+    stepmeter.finish()
+    stepmeter.init(name="r")
+    stepmeter.log({"x": 7}, step=2, commit=True)
+
+    assert [(row["_step"], row["x"]) for row in stepmeter.history()] == [(0, 0), (1, 1), (2, 7)]
+
+
+def test_memory_is_enough_where_it_has_what_is_asked_for(monkeypatch):
+    """The newest rows that are in memory are given without a look at any file."""
+    from stepmeter.runtime import older_rows
+
+    stepmeter.init(name="r", alert_window=4)
+    for number in range(10):
+        stepmeter.log({"x": number})
+    monkeypatch.setattr(older_rows, "older_rows", pytest.fail)
+
+    assert [row["x"] for row in stepmeter.history(4)] == [6, 7, 8, 9]
+    assert [row["x"] for row in stepmeter.history(-1, step_range=(7, 9))] == [7, 8]
+
+
+def test_where_nothing_was_kept_history_says_so(capfd, tmp_path):
+    """Without lines and without a store the rows in memory are all there is, and one line says it."""
+    run = stepmeter.init(name="r", alert_window=4)
+    for number in range(6):
+        stepmeter.log({"x": number})
+    assert run.history.flush()
+    for file in (tmp_path / "r" / "otlp").iterdir():
+        file.unlink()
+
+    for _ in range(2):
+        assert [row["x"] for row in stepmeter.history(-1)] == [2, 3, 4, 5]
+    assert capfd.readouterr().err.count("history has the newest 4 rows") == 1

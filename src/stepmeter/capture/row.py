@@ -73,12 +73,19 @@ class RowBook:
         self._window: deque[Row] = deque(maxlen=window_rows)
         self._summary: dict[str, Any] = {}
         self._committed = False
+        self._commits = 0
+        self._first_step = first_step
         self.observers: list[Callable[[Row], None]] = []
 
     @property
     def step(self) -> int:
         """Step of the open row."""
         return self._open.step
+
+    @property
+    def has_older(self) -> bool:
+        """Whether the stream has rows that are not in memory: pushed out, or of a start before this one."""
+        return self._first_step > 0 or self._commits > len(self._window)
 
     @property
     def open_paths(self) -> int:
@@ -222,6 +229,7 @@ class RowBook:
             added = {key: value for key, value in values.items() if row.before.get(key) != value}
         committed = Row(row.step, self._now_unix_ns(), values, added)
         self._committed = True
+        self._commits += 1
         self._window.append(committed)
         self._untold.append(committed)
         self._summary.update(values if added is None else added)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from stepmeter.capture.open_row import merged
 from stepmeter.capture.row import RowBook
 from stepmeter.conventions.rows import Row
 from stepmeter.runtime import session as sessions
@@ -41,8 +42,9 @@ class History:
         include_open: bool = True,
     ) -> list[dict[str, Any]]:
         """See `stepmeter.history`."""
-        rows = self._run.rows_of(stream, include_open=include_open)
         low, high = step_range or (None, None)
+        newest = None if n is None or n < 0 or metrics is not None else n
+        rows = self._run.rows_of(stream, (low, high), newest, include_open=include_open)
         rows = [row for row in rows if (low is None or row.step >= low) and (high is None or row.step < high)]
         found = [_as_dict(row, metrics) for row in rows]
         if metrics is not None:
@@ -88,24 +90,42 @@ class Run:
         self.alerts: Alerts | None = None
         self.environ_before: Mapping[str, str | None] = {}
         self._cursor = cursor
+        self._rank = place.rank
         self._owns_session = owns_session
         self._closed = threading.Event()
 
-    def rows_of(self, stream: str | None, *, include_open: bool) -> list[Row]:
-        """The rows of a stream.
+    def rows_of(
+        self, stream: str | None, steps: tuple[int | None, int | None], newest: int | None, *, include_open: bool
+    ) -> list[Row]:
+        """The rows of a stream: this one's from memory as far as they are there, all others as they were written.
 
         Args:
             stream: The stream; None = this one.
+            steps: (first, end) of the steps that matter; either may be None.
+            newest: How many of the newest steps matter; None for all.
             include_open: Whether the open row is among them.
 
         Returns:
-            Rows in the order of their steps; another stream's from the lines in the run directory.
+            Rows in the order of their steps, at least those that matter.
         """
-        if stream is None or stream == self.stream:
-            return self.book.rows(include_open=include_open)
-        from stepmeter.runtime.row_lines import read_rows
+        from stepmeter.runtime.older_rows import Wanted, older_rows
 
-        return read_rows(self.directory, None if stream == "default" else stream)
+        if stream is not None and stream != (self.stream or "default"):
+            name = None if stream == "default" else stream
+            return older_rows(self.directory, self.id, Wanted(name, None, steps, newest)) or []
+        rows = self.book.rows(include_open=include_open)
+        first = rows[0].step if rows else self.book.step
+        enough = newest is not None and len([row for row in rows if steps[1] is None or row.step < steps[1]]) >= newest
+        if enough or not self.book.has_older or (steps[0] is not None and steps[0] >= first):
+            return rows
+        older = older_rows(self.directory, self.id, Wanted(self.stream, self._rank, steps, newest))
+        if older is None:
+            kept = (
+                f"history has the newest {len(rows)} rows, which are in memory; the older ones are with the collector"
+            )
+            self.session.outbox.spans.complain("history", kept)
+            return rows
+        return merged([*older, *rows])
 
     def finish(self) -> None:
         """Commit the open row, send what waits, and end what `init` began; a second time changes nothing."""

@@ -13,21 +13,25 @@ from stepmeter.conventions import logs
 from stepmeter.conventions.rows import Row
 from stepmeter.runtime.opening import LINES_FOLDER
 
-_NAMES: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+NON_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+"""What stands for floats that JSON does not have."""
 
 
-def read_rows(directory: Path, stream: str | None) -> list[Row]:
-    """Read one stream, of all its ranks and attempts; later attempts win.
+def read_rows(directory: Path, stream: str | None, rank: int | None = None) -> list[Row]:
+    """Read one stream, of all its attempts; later attempts win.
 
     Args:
         directory: The run directory.
         stream: The stream; None for the default one.
+        rank: Rank whose rows; None for all, those of one step put together.
 
     Returns:
         Rows in the order of their steps; empty where no lines were written. A torn last line is passed over.
     """
     found: list[tuple[int, int, Row]] = []
-    for file in sorted((directory / LINES_FOLDER).glob(f"{stream or 'default'}.rank*.jsonl")):
+    for file in sorted(
+        (directory / LINES_FOLDER).glob(f"{stream or 'default'}.rank{'*' if rank is None else rank}.jsonl")
+    ):
         found += [entry for record in _records(file) if (entry := _row(record)) is not None]
     found.sort(key=lambda entry: entry[:2])
     return merged([row for _, _, row in found])
@@ -64,5 +68,5 @@ def _value(value: Mapping[str, Any]) -> Any:
             return _attributes(content["values"])
         if kind == "arrayValue":
             return [_value(item) for item in content["values"]]
-        return _NAMES.get(content, content) if kind == "stringValue" else content
+        return NON_FINITE.get(content, content) if kind == "stringValue" else content
     return None
