@@ -44,6 +44,8 @@ def main():
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=50)
     parser.add_argument("--accumulate", type=int, default=4, help="micro-batches of one update")
+    parser.add_argument("--devices", type=int, default=1, help="processes; several are DDP")
+    parser.add_argument("--strategy", default="auto")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
@@ -52,6 +54,8 @@ def main():
         max_epochs=args.epochs,
         accumulate_grad_batches=args.accumulate,
         accelerator="cpu",
+        devices=args.devices,
+        strategy=args.strategy,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

@@ -39,6 +39,30 @@ def test_stepmeter_run(tmp_path):
 
 
 @pytest.mark.slow
+def test_two_ranks(tmp_path):
+    """Ranks that Lightning starts itself are ranks of one run, with equal steps."""
+    words = ("--epochs", 1, "--batch-size", 75, "--devices", 2, "--strategy", "ddp")
+    done = stepmeter("run", "--name", "digits", EXAMPLE, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = query(
+        tmp_path / "stepmeter-runs" / "digits",
+        "SELECT rank, step, microbatches, strategy, world_size FROM steps ORDER BY rank, step",
+    )
+    assert rows == [(rank, step, 4 if step < 3 else 2, "ddp", 2) for rank in (0, 1) for step in (1, 2, 3)]
+
+
+@pytest.mark.slow
+def test_forked_ranks(tmp_path):
+    """Ranks that are forked, as in a notebook, train as they would alone; in a forked child nothing is recorded."""
+    words = ("--epochs", 1, "--batch-size", 75, "--devices", 2, "--strategy", "ddp_fork")
+    alone = run(sys.executable, EXAMPLE, *words, cwd=tmp_path)
+    done = stepmeter("run", "--name", "digits", EXAMPLE, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert alone.stdout.splitlines()[-1] in done.stdout
+    assert query(tmp_path / "stepmeter-runs" / "digits", "SELECT count(*) FROM steps") == [(0,)]
+
+
+@pytest.mark.slow
 def test_opentelemetry_instrument(tmp_path):
     """Under `opentelemetry-instrument` it prints what it prints alone; steps that nobody takes are lost aloud."""
     words = (sys.executable, EXAMPLE, "--epochs", 1, "--batch-size", 150)
