@@ -7,8 +7,10 @@ from tests.support.training import loader, loss_of, model, update
 from torch import nn
 
 from stepmeter.capture.facts import step_facts
+from stepmeter.capture.identity import Identity
 from stepmeter.capture.region import Unresolved
-from stepmeter.capture.step import Recorder
+from stepmeter.capture.step import Recorder, StepTimeBatch
+from stepmeter.conventions.phases import PHASES
 from stepmeter.instrumentation import cuda
 from stepmeter.instrumentation.axis import DeviceAxis
 from stepmeter.instrumentation.instrumentor import finish, install, installed, uninstall
@@ -274,3 +276,38 @@ def test_installation_makes_a_timer_for_a_device(monkeypatch):
     finally:
         uninstall()
     assert torch.Tensor.to is before
+
+
+def test_a_loader_that_copies_its_batch(device):
+    """What a loader copies to the device within a fetch is h2d and traced time, and no input wait, on both clocks."""
+    timer, regions = device.timer(), []
+    now_ms = 0
+
+    def region(phase, milliseconds, *inner):
+        nonlocal now_ms
+        start_ms, mark = now_ms, timer.mark()
+        for each in inner:
+            region(*each)
+        device.work(milliseconds)
+        now_ms += milliseconds
+        regions.append((PHASES.index(phase), start_ms * MS, now_ms * MS, timer.pair(mark)))
+
+    for _ in range(2):
+        region("input_wait", 3, ("h2d", 7))
+        region("forward", 30)
+        region("backward", 40)
+    region("optimizer", 10)
+    batch = StepTimeBatch(
+        1, 0, now_ms * MS, regions, 2, None, None, warmup=False, identity=Identity(), device=timer.ended()
+    )
+    device.run()
+    facts = step_facts(batch, batch.device.resolve(regions))
+
+    assert {name: phase.gpu_ns // MS for name, phase in facts.phases.items()} == {
+        "input_wait": 6,
+        "h2d": 14,
+        "forward": 60,
+        "backward": 80,
+        "optimizer": 10,
+    }
+    assert (facts.traced_cpu_ns, facts.traced_gpu_ns) == (164 * MS, 164 * MS)

@@ -19,6 +19,10 @@ _NS_PER_MS: Final = 1_000_000
 _POOL_LIMIT: Final = 4096
 
 
+Away = tuple[int, Any, Any]
+"""(start on the monotonic clock in ns, event at the start, event at the end) of work that is nobody's."""
+
+
 class DeviceTimer:
     """Marks moments on a device and reads them later.
 
@@ -30,6 +34,7 @@ class DeviceTimer:
     """
 
     __slots__ = (
+        "_away",
         "_axis",
         "_current_stream",
         "_failed",
@@ -54,6 +59,7 @@ class DeviceTimer:
         self._current_stream = current_stream
         self._is_capturing = is_capturing
         self._pool: list[Any] = []
+        self._away: list[Away] = []
         self._failed = 0
         self._axis = DeviceAxis(_elapsed_ns)
         self._lock = threading.Lock()
@@ -87,6 +93,17 @@ class DeviceTimer:
         end = self.mark()
         return None if end is None else (begin, end)
 
+    def away(self, start_ns: int, begin: Any) -> None:
+        """Work inside a step that is nobody's has ended: an evaluation between two micro-batches.
+
+        Args:
+            start_ns: When it began, monotonic.
+            begin: The event at its start, or None.
+        """
+        pair = None if begin is None else self.pair(begin)
+        if pair is not None:
+            self._away.append((start_ns, *pair))
+
     def ended(self, end_event: Any = None) -> DeviceStep:
         """End a step.
 
@@ -96,9 +113,10 @@ class DeviceTimer:
         Returns:
             Its times, to be resolved.
         """
+        away, self._away = self._away, []
         if end_event is not None:
-            return DeviceStep(self, end_event, shared=True)
-        return DeviceStep(self, self.mark(), shared=False)
+            return DeviceStep(self, end_event, shared=True, away=away)
+        return DeviceStep(self, self.mark(), shared=False, away=away)
 
     def graph_capture_begins(self) -> None:
         """A query from another thread would break the capture of a CUDA graph: none begins from now on."""
@@ -121,6 +139,7 @@ class DeviceTimer:
             The times; None as long as it has not, or while a graph is captured.
         """
         events = [event for region in regions if region[3] is not None for event in region[3]]
+        events += [event for _, *pair in step.away for event in pair]
         with self._lock:
             if self.captures or not all(map(_is_done, [step.end, *events])):
                 return None
@@ -142,12 +161,15 @@ class DeviceTimer:
                 self._axis.forget()
                 start_ns = end_ns = None
         traced_ns = _traced_ns(step.end, regions, regions_ns)
+        if traced_ns is not None and step.away:
+            traced_ns = max(0, traced_ns - _away_ns(step.away, regions))
         self._recycle(step, timed, first, unneeded)
         return DeviceTimes(tuple(regions_ns), traced_ns, start_ns, end_ns, lost)
 
     def _recycle(self, step: DeviceStep, timed: list[Region], first: Region | None, unneeded: Any) -> None:
         kept = None if first is None else first[3][0]  # it may have become the anchor
         events = [event for region in timed for event in region[3] if event is not kept]
+        events += [event for _, *pair in step.away for event in pair]
         if unneeded is not None:
             events.append(unneeded)
         if step.end is not None and not step.shared:
@@ -163,14 +185,16 @@ class DeviceStep:
         timer: Whose events they are.
         end: The event at the step's end; None when it is lost.
         shared: Whether a region owns that event too.
+        away: What was nobody's, in this step or in one that was given up before it.
     """
 
-    __slots__ = ("_timer", "end", "shared")
+    __slots__ = ("_timer", "away", "end", "shared")
 
-    def __init__(self, timer: DeviceTimer, end: Any, *, shared: bool) -> None:
+    def __init__(self, timer: DeviceTimer, end: Any, *, shared: bool, away: list[Away]) -> None:
         self._timer = timer
         self.end = end
         self.shared = shared
+        self.away = away
 
     def resolve(self, regions: list[Region]) -> DeviceTimes | None:
         """Read them, without waiting for the device.
@@ -239,13 +263,32 @@ def _elapsed_or_none(begin: Any, end: Any) -> int | None:
         return None
 
 
+def _away_ns(away: list[Away], regions: list[Region]) -> int:
+    """What of a step's device time was nobody's; what began before its first region was another step's."""
+    first_ns = min(region[1] for region in regions)
+    return sum(_elapsed_or_none(begin, end) or 0 for start_ns, begin, end in away if start_ns >= first_ns)
+
+
 def _traced_ns(end: Any, regions: list[Region], regions_ns: list[int | None]) -> int | None:
-    """From the end of the first input wait to the step's end, less the input waits inside."""
-    order = sorted(range(len(regions)), key=lambda index: regions[index][1])
+    """From the end of the first input wait to the step's end, less the waits inside, with the copies inside waits."""
+    order = sorted(range(len(regions)), key=lambda index: (regions[index][1], -regions[index][2]))
     waits = [index for index in order if regions[index][0] == _INPUT_WAIT]
     inside_ns = [regions_ns[index] for index in waits[1:]]
     first = waits[0] if waits else next(iter(order), None)
     if end is None or first is None or regions[first][3] is None or None in inside_ns:
         return None
     whole_ns = _elapsed_or_none(regions[first][3][1 if waits else 0], end)
-    return None if whole_ns is None else max(0, whole_ns - sum(ns or 0 for ns in inside_ns))
+    copied_ns = sum(regions_ns[index] or 0 for index in _within_waits(order, regions))
+    return None if whole_ns is None else max(0, whole_ns - sum(ns or 0 for ns in inside_ns) + copied_ns)
+
+
+def _within_waits(order: list[int], regions: list[Region]) -> list[int]:
+    """Regions that lie in an input wait: a loader, such as Accelerate's, copies its batch to the device itself."""
+    within, wait_ends_ns = [], 0
+    for index in order:
+        phase, start_ns, end_ns, _ = regions[index]
+        if phase == _INPUT_WAIT:
+            wait_ends_ns = end_ns
+        elif start_ns < wait_ends_ns:
+            within.append(index)
+    return within
