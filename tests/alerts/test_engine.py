@@ -194,10 +194,13 @@ def test_a_run_says_its_alerts_everywhere(receiver, tmp_path, capfd, monkeypatch
 
 
 def test_a_wrong_rule_is_an_error_at_init(tmp_path, monkeypatch):
-    """`init` with a wrong rule opens nothing."""
+    """`init` with a wrong rule or webhook opens nothing."""
     monkeypatch.setenv("STEPMETER_DIR", str(tmp_path))
     with pytest.raises(UsageError, match="column 11"):
         stepmeter.init(name="r", alert_rules=["mean(loss[) > 1"])
+    with pytest.raises(UsageError, match="webhook"):
+        stepmeter.init(name="r", alert_rules=["loss > 1"], alert_webhook="file:///etc/passwd")
+    assert not (tmp_path / "r").exists()
 
     assert stepmeter.get_run() is None
     assert list(tmp_path.iterdir()) == []

@@ -139,7 +139,8 @@ def _junction(parts: Sequence[Condition], decisive: bool) -> Evaluate:
 def _comparison(values: Sequence[Evaluate], signs: Sequence[str]) -> Evaluate:
     compare = [_COMPARISONS[sign] for sign in signs]
     if len(compare) == 1:
-        return _comparison_of_two(*values, compare[0])
+        first, second = values
+        return _comparison_of_two(first, second, compare[0])
 
     def compared(memory: Memory) -> bool | None:
         found = [_number(value(memory)) for value in values]

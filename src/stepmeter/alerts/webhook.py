@@ -33,11 +33,8 @@ class Webhook:
     """
 
     def __init__(self, url: str, complain: Callable[[str, str], None], backoff_s: float = 0.5) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UsageError("alert webhook: expected an http or https URL")
+        self._shown = check_url(url)
         self._url = url
-        self._shown = f"{parts.scheme}://{parts.hostname}"
         self._complain = complain
         self._backoff_s = backoff_s
         self._queue: queue.Queue[Mapping[str, Any] | None] = queue.Queue(_WAITING)
@@ -107,6 +104,24 @@ class Webhook:
     def _lose(self, count: int) -> None:
         self.dropped += count
         self._complain("webhook", f"alerts could not be delivered to {self._shown}; the program goes on")
+
+
+def check_url(url: str) -> str:
+    """Make sure that alerts can be posted to a URL.
+
+    Args:
+        url: The URL.
+
+    Returns:
+        What may be shown of it: its scheme and host.
+
+    Raises:
+        UsageError: It is no http or https URL.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise UsageError("alert webhook: expected an http or https URL")
+    return f"{parts.scheme}://{parts.hostname}"
 
 
 def _retry_after_s(header: str | None) -> float:

@@ -25,6 +25,7 @@ from stepmeter.runtime.open_run import FLUSH_LIMIT_S, Run
 from stepmeter.runtime.opening import LEFT_IN_ENVIRON, begin_session, choose_place
 
 if TYPE_CHECKING:
+    from stepmeter.alerts.rule import Rule
     from stepmeter.runtime.session import Session
 
 _run: Run | None = None
@@ -76,44 +77,44 @@ def init(
         UsageError: A run is open, the stream is another process's, an argument is wrong, or a rule is; a rule's
             message points at the column.
     """
-    global _run  # noqa: PLW0603 - there is one run a process
     if _run is not None and _run.session.pid == os.getpid():
         raise UsageError(f"run {_run.name!r} is open in this process; call stepmeter.finish() before another init()")
-    rules = _parsed(alert_rules)
+    rules = _parsed(alert_rules, alert_webhook)
     environ_before = {each: os.environ.get(each) for each in LEFT_IN_ENVIRON}
     place = choose_place(os.environ, project, name, dir, stream)
     cursor = Cursor.open(place, resume)
     os.environ.setdefault(environment.ATTEMPT, str(cursor.attempt - restarts(os.environ)))
     session, owns_session = begin_session(place)
     recorder, outbox = session.outbox.spans, session.outbox
+    counting = {"span_count": span_count, "span_metrics": span_metrics}
     book = RowBook(
-        cursor.first_step,
-        recorder.anchor,
-        recorder.encode,
-        recorder.complain,
-        span_count=span_count,
-        span_metrics=span_metrics,
-        window_rows=alert_window,
+        cursor.first_step, recorder.anchor, recorder.encode, recorder.complain, window_rows=alert_window, **counting
     )
-    recorder.keep, recorder.plugins = spans, tuple(span_plugins)
+    recorder.keep, recorder.plugins, recorder.printer = spans, tuple(span_plugins), Printer.of(span_print_fn, 0)
     recorder.max_record_bytes, recorder.max_pending_bytes = max_record_bytes, max_pending_bytes
-    recorder.printer = Printer.of(span_print_fn, 0)
     outbox.interval_s, outbox.on_rows = max_buffer_seconds, cursor.reached
     outbox.common = place.common(cursor.attempt)
     run = Run(place, session, book, cursor, owns_session=owns_session)
     run.environ_before = environ_before if owns_session else {}
-    book.observers.append(lambda row: _hand_on(session, row))
+    _begin(run, rules, alert_webhook)
+    return run
+
+
+def _begin(run: Run, rules: Sequence[Rule], alert_webhook: str | None) -> None:
+    """Let rows and spans come, now that whatever can go wrong has gone well."""
+    global _run  # noqa: PLW0603 - there is one run a process
+    session, recorder = run.session, run.session.outbox.spans
+    run.book.observers.append(lambda row: _hand_on(session, row))
     if rules:
         from stepmeter.runtime.alerting import attach_alerts
 
         run.alerts = attach_alerts(run, rules, alert_webhook)
-    recorder.rows = book
+    recorder.rows = run.book
     if recorder.on_first is not None:
         recorder.on_first()  # now, and not inside the first span
     _run = run
     atexit.register(run.finish)
     _finish_on_sigterm()
-    return run
 
 
 def get_run() -> Run | None:
@@ -211,11 +212,15 @@ def _hand_on(session: Session, row: Row) -> None:
         recorder.on_first()
 
 
-def _parsed(alert_rules: Sequence[Any]) -> list[Any]:
+def _parsed(alert_rules: Sequence[Any], alert_webhook: str | None) -> list[Rule]:
+    """Everything about alerts that may be wrong is said before anything is opened."""
     if not alert_rules:
         return []
     from stepmeter.alerts.rule import parse_rule
+    from stepmeter.alerts.webhook import check_url
 
+    if alert_webhook is not None:
+        check_url(alert_webhook)
     return [parse_rule(rule) for rule in alert_rules]
 
 
