@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from stepmeter.analysis.energy.joining import join
+from stepmeter.analysis.energy.lookup import StepLookup
 from stepmeter.analysis.energy.model import METHODS
 from stepmeter.analysis.energy.repository import load_sources
 from stepmeter.analysis.energy.spans import genai_steps
-from stepmeter.analysis.energy.training import analyze_training_energy
 from stepmeter.analysis.energy.trajectory import Trajectory
 from stepmeter.errors import CheckFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stepmeter.analysis.energy.model import Estimate, Estimates
-    from stepmeter.analysis.energy.stepping import StepEnergies
+    from stepmeter.analysis.energy.model import Estimate
     from stepmeter.store.reader import Snapshot
 
 _ANY = "SELECT 1 FROM metrics WHERE metric IN ('hw.energy', 'hw.power') LIMIT 1"
@@ -36,14 +33,12 @@ class TraceEnergies:
 
     def __init__(self, source: Snapshot) -> None:
         self.trouble: str | None = None
-        self._steps: dict[tuple[int, int], tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], Estimates]] = {}
+        self._steps: StepLookup | None = None
         self._spans: dict[str, str] = {}
         if not source.rows(_ANY):
             return
         try:
-            for (attempt,) in source.rows("SELECT DISTINCT attempt FROM steps"):
-                for one in analyze_training_energy(source, attempt)[1]:
-                    self._add(attempt, one)
+            self._steps = StepLookup(source)
             self._spans = _calls(source)
         except CheckFailedError as error:
             self.trouble = str(error)
@@ -59,26 +54,12 @@ class TraceEnergies:
         Returns:
             Members of a JSON object; empty where it has none.
         """
-        found = self._steps.get((attempt, rank))
-        if found is None:
-            return ""
-        numbers, order, estimates = found
-        at = int(np.searchsorted(numbers, step, sorter=order))
-        if at == len(order) or numbers[order[at]] != step:
-            return ""
-        index = order[at]
-        method = METHODS[int(estimates.method[index])]
-        if method == "unavailable":
-            return ""
-        return _members(estimates.value_mj[index], estimates.lower_mj[index], estimates.upper_mj[index], method)
+        found = self._steps.of(attempt, rank, step) if self._steps is not None else None
+        return "" if found is None else _sum([found], "")
 
     def of_span(self, span_id: str) -> str:
         """A call's energy, of the time that is its own; members of a JSON object, empty where it has none."""
         return self._spans.get(span_id, "")
-
-    def _add(self, attempt: int, one: StepEnergies) -> None:
-        numbers = one.steps.step
-        self._steps[attempt, one.steps.rank] = (numbers, np.argsort(numbers, kind="stable"), one.estimates)
 
 
 def _calls(source: Snapshot) -> dict[str, str]:
