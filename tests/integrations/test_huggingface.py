@@ -1,9 +1,11 @@
 """One step of a Hugging Face Trainer: its micro-batches, its input, and what lies beside it."""
 
+import threading
 import time
 
 import pytest
 import torch
+from tests.support.device import FakeDevice
 from tests.support.huggingface import (
     UPDATES_SHORT_GROUPS,
     Examples,
@@ -30,6 +32,7 @@ from stepmeter.capture.facts import step_facts
 from stepmeter.capture.step import complete_step_capture
 from stepmeter.conventions.phases import INPUT_WAIT, PHASES
 from stepmeter.instrumentation.explicit import TracedStep, trace_step
+from stepmeter.instrumentation.instrumentor import installed
 
 pytestmark = pytest.mark.filterwarnings("default")  # an old transformers warns of its own surroundings
 
@@ -198,6 +201,21 @@ def test_an_overridden_collection_is_said_once_and_omitted(recorder, capfd, monk
     said = capfd.readouterr()
     assert said.err.count("get_batch_samples is overridden") == 1
     assert "overridden" not in said.out
+
+
+def test_on_a_device(recorder):
+    """With a device's clock each region of each micro-batch has its pair of events, and nothing is without a time."""
+    device = FakeDevice()
+    installed().boundaries.timer = device.timer()
+    trainer().train()
+    device.run()
+    steps = batches_of(recorder)
+
+    assert [counts(step) for step in steps] == [of(size) for size in GROUPS]
+    for step in steps:
+        facts = step_facts(step, step.device.resolve(step.regions))
+        assert all(phase.gpu_ns is not None for phase in facts.phases.values())
+        assert facts.traced_gpu_ns is not None
 
 
 # ── what is beside ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -372,6 +390,21 @@ def test_plain_loops_before_and_after(recorder):
 
     expected = [PLAIN] * 2 + [of(size) for size in GROUPS]
     assert [counts(step) for step in batches_of(recorder)] == expected * 2
+
+
+def test_a_trainer_in_a_thread(recorder):
+    """A trainer that runs in a thread of its own is measured there, and a loop in the main thread after it as ever."""
+    thread = threading.Thread(target=lambda: trainer().train())
+    thread.start()
+    thread.join()
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for batch in loader(2):
+        update(net, optimizer, batch)
+
+    steps = [counts(step) for step in batches_of(recorder)]
+    assert steps[: len(GROUPS)] == [of(size) for size in GROUPS]
+    assert [step["optimizer"] for step in steps[len(GROUPS) :]] == [1, 1]
 
 
 def test_an_outer_trace_step_owns_it_all(recorder):
