@@ -177,6 +177,31 @@ def test_device_times(fit, pl):
     assert [one.lost_pairs for one in times] == [0, 0]
 
 
+def test_device_time_between_micro_batches(fit, pl):
+    """What the device does in a validation in the middle of a group, or in a fit within one, is in no step either."""
+    device = FakeDevice()
+
+    class Working(module_of(pl)):
+        def training_step(self, batch, batch_idx):
+            device.work(10)
+            return super().training_step(batch, batch_idx)
+
+        def validation_step(self, batch, batch_idx):
+            device.work(1000)
+
+    class Nesting(pl.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+            if batch_idx == 2:
+                fit(loader(1), Working())
+
+    with followed() as recorder:
+        installed().boundaries.timer = device.timer()
+        fit(loader(4), Working(), loader(1), accumulate_grad_batches=2, val_check_interval=1, callbacks=[Nesting()])
+        device.run()
+        times = [times for _, times in Unresolved().release(recorder.timing.drain())]
+    assert [one.traced_ns for one in times] == [20_000_000] * 2
+
+
 # ── failures of ours ────────────────────────────────────────────────────────────────────────────────────────────────
 
 PATHS = [

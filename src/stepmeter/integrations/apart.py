@@ -37,7 +37,7 @@ class Apart:
         installation: What stands in torch.
     """
 
-    __slots__ = ("_before", "_installation", "_start_ns")
+    __slots__ = ("_before", "_installation", "_mark", "_start_ns")
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
@@ -49,6 +49,7 @@ class Apart:
             boundaries.flush()
         if boundaries.memory is not None and is_tracing():
             boundaries.memory.closed(installation.recorder.active)
+        self._mark = boundaries.timer.mark() if boundaries.timer is not None and is_tracing() else None
         self._before = (boundaries.owner, boundaries.fetching)
         boundaries.owner = 0
 
@@ -60,6 +61,8 @@ class Apart:
         boundaries.owner, boundaries.fetching = self._before
         if is_tracing():
             self._installation.recorder.active.away_ns += monotonic_ns() - self._start_ns
+            if boundaries.timer is not None:
+                boundaries.timer.away(self._start_ns, self._mark)
         if boundaries.memory is not None:
             boundaries.memory.dirty = True
             if is_tracing():

@@ -36,6 +36,7 @@ class Fit:
         "_arming",
         "_before",
         "_fetched_ns",
+        "_gap",
         "_group",
         "_installation",
         "_running",
@@ -72,6 +73,7 @@ class Fit:
         self._spans: list[Interval] = []
         self._tidied = 0
         self._fetched_ns: int | None = None
+        self._gap: tuple[int, Any] | None = None
         self._traced_ns = self._apart_ns = 0
         self._running: list[Any] = []
         self.step.forget()
@@ -150,6 +152,7 @@ class Fit:
 
     def fetch_begins(self) -> None:
         """The trainer asks for a batch, or `training_step` does, within an optimizer's step."""
+        self._end_gap()
         self._attend()
         boundaries = self._installation.boundaries
         boundaries.fetching = False
@@ -170,6 +173,7 @@ class Fit:
         """A micro-batch is about to be trained; the first of a group opens it."""
         if not self.records:
             return
+        self._end_gap()
         self._attend()
         group = self._group
         if group is not None and (group.capture is None or group.capture.detached):
@@ -214,7 +218,16 @@ class Fit:
         if not (module.automatic_optimization and self.trainer.fit_loop._should_accumulate()):  # noqa: SLF001 - Lightning's only word on it
             group.capture.away_ns = self._apart_ns + gaps_ns(group.capture.regions, self._spans)
             self._close(None)
+        elif boundaries.timer is not None:
+            self._gap = (monotonic_ns(), boundaries.timer.mark())
         self._rest()
+
+    def _end_gap(self) -> None:
+        """What has lain between two micro-batches is nobody's on the device either."""
+        gap, self._gap = self._gap, None
+        timer = self._installation.boundaries.timer
+        if gap is not None and timer is not None:
+            timer.away(*gap)
 
     def _close(self, kind: type[BaseException] | None) -> None:
         group = self._group
@@ -245,7 +258,7 @@ class Evaluation:
         capture: The group in progress, if there is one.
     """
 
-    __slots__ = ("_boundaries", "_capture", "_fit", "_scope", "_start_ns")
+    __slots__ = ("_boundaries", "_capture", "_fit", "_mark", "_scope", "_start_ns")
 
     def __init__(self, fit: Fit, installation: Installation, capture: StepCapture | None) -> None:
         self._fit = fit
@@ -254,6 +267,7 @@ class Evaluation:
         if boundaries.memory is not None and capture is not None:
             boundaries.memory.closed(capture)
         self._start_ns = monotonic_ns()
+        self._mark = boundaries.timer.mark() if boundaries.timer is not None and boundaries.owner else None
         self._scope = (boundaries.owner, boundaries.fetching)
         boundaries.owner = 0
         fit.evaluating = True
@@ -265,5 +279,7 @@ class Evaluation:
         self._fit.evaluated(monotonic_ns() - self._start_ns if within else 0)
         if self._fit.records:
             boundaries.owner, boundaries.fetching = self._scope
+        if boundaries.timer is not None and within:
+            boundaries.timer.away(self._start_ns, self._mark)
         if boundaries.memory is not None and self._capture is not None:
             boundaries.memory.opened()
