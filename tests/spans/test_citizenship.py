@@ -197,3 +197,43 @@ def test_concurrent_tasks_keep_their_own_traces(recorder):
     asyncio.run(main())
 
     assert len({each.trace_id for each in recorder.queue}) == 2
+
+
+def test_requests_of_the_requests_instrumentation_are_children(recorder, others):
+    """OpenTelemetry's own instrumentation of `requests` puts its spans under ours, and the server's under its own.
+
+    It is no development package, since `stepmeter run` would load it and `requests` into every program that is timed.
+    """
+    module = pytest.importorskip("opentelemetry.instrumentation.requests")
+    import requests
+
+    seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append(self.headers["traceparent"])
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    _, exporter = others
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    instrumentor = module.RequestsInstrumentor()
+    instrumentor.instrument(tracer_provider=provider)
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.handle_request)
+    thread.start()
+    try:
+        with span("load") as load:
+            requests.get(f"http://127.0.0.1:{server.server_address[1]}/", timeout=10)
+    finally:
+        instrumentor.uninstrument()
+        thread.join()
+        server.server_close()
+
+    (theirs,) = exporter.get_finished_spans()
+    assert (theirs.context.trace_id, theirs.parent.span_id) == (load.trace_id, load.span_id)
+    assert seen[0].split("-")[1:3] == [f"{load.trace_id:032x}", f"{theirs.context.span_id:016x}"]

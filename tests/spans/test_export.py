@@ -169,3 +169,19 @@ def test_bytes_for_otlp_are_those_of_the_sdk():
             scope.spans for scope in encode_spans([readable_user_span(record, resource)]).resource_spans[0].scope_spans
         ]
         assert SpanMessage.FromString(encoder.encode(record)) == expected
+
+
+def test_least_greatest_and_percentiles_are_known(send):
+    """The histogram of a path has the least and the greatest duration, and counts by bounds for percentiles."""
+
+    def three():
+        for duration_ns in (1_000_000, 2_000_000, 50_000_000):
+            with span("work") as part:
+                part.start_ns -= duration_ns
+
+    _, metrics = send(three)
+    (point,) = metrics.points("stepmeter.span.duration")
+    assert 0.001 <= point.min < 0.002
+    assert 0.05 <= point.max < 1
+    assert sum(point.bucket_counts) == 3
+    assert len([count for count in point.bucket_counts if count]) >= 2
