@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,10 +12,11 @@ import pytest
 from tests.support.rows import step_row
 
 from stepmeter.errors import StoreError
-from stepmeter.store.catalog import PUBLIC_VIEWS, template_file, write_catalog
+from stepmeter.store.catalog import PUBLIC_VIEWS, catalog_template, write_catalog
 from stepmeter.store.needed import EVERYTHING, needed
 from stepmeter.store.reader import open_run
 from stepmeter.store.schema import STEPS, TABLES
+from stepmeter.store.seal import seal, sealed_template
 from stepmeter.store.segments import create_run, write_segment
 
 
@@ -88,12 +90,28 @@ def surface(file):
 
 def test_views_that_were_bound_before_are_those_that_a_run_would_bind(run, tmp_path, monkeypatch):
     """A run that copies its views and one that binds them have the same run.duckdb, comment for comment."""
-    assert template_file().exists()
+    assert catalog_template().exists()
     built = tmp_path / "built" / "run.duckdb"
     built.parent.mkdir()
-    monkeypatch.setattr("stepmeter.store.catalog.template_file", lambda: tmp_path / "missing")
+    monkeypatch.setattr("stepmeter.store.catalog.template_file", lambda *_: tmp_path / "missing")
     write_catalog(run, built)
     assert surface(built) == surface(run / "run.duckdb")
+
+
+def test_a_run_that_is_sealed_into_a_file_of_bound_views_is_as_one_that_binds_them(run, tmp_path, monkeypatch):
+    """A sealed run has the same views, columns, comments and rows with the file that the package brings and without."""
+    assert sealed_template().exists()
+    found = []
+    for name in ("copies", "binds"):
+        copied = tmp_path / name
+        shutil.copytree(run, copied)
+        assert seal(copied)
+        with open_run(copied) as reader:
+            rows = reader.snapshot().rows("SELECT * EXCLUDE (attributes), attributes FROM raw.steps ORDER BY step")
+        found.append((surface(copied / "run.duckdb"), rows))
+        monkeypatch.setattr("stepmeter.store.seal.template_file", lambda *_: tmp_path / "missing")
+    assert found[0] == found[1]
+    assert len(found[0][1]) == 2
 
 
 @pytest.mark.skipif(find_spec("pandas") is None, reason="needs pandas")

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stepmeter.store.schema import META, STORE_VERSION, TABLES
+from stepmeter.store.template import SCHEMA_DIR, template_file
 from stepmeter.store.views import data_directory, globbing_view, listed_view, literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from duckdb import DuckDBPyConnection
 
     from stepmeter.store.model import Table
 
 STORAGE_VERSION: Final = "v1.0.0"
-"""Format of `run.duckdb`, so that DuckDB clients of any 1.x or 2.x version open it."""
+"""Format of `run.duckdb`, so that DuckDB clients from 1.2 on open it; older ones lack functions of the views."""
 
 PUBLIC_VIEWS: Final = (
     *("steps", "step_phases", "spans", "metrics", "histograms", "resources", "meta"),
@@ -27,8 +27,6 @@ PUBLIC_VIEWS: Final = (
     *("otel_metrics_exponential_histogram", "otel_metrics_summary"),
 )
 """The public views in the order in which they build on one another; each is a file of `schema/`."""
-
-_SCHEMA_DIR: Final = Path(__file__).parent / "schema"
 
 
 def public_view(name: str) -> str:
@@ -56,7 +54,7 @@ def write_catalog(run: Path, file: Path, *, mixed: bool = False) -> None:
     """
     import duckdb
 
-    template = template_file()
+    template = catalog_template()
     whole = template.exists() and not mixed
     if whole:
         shutil.copyfile(template, file)
@@ -69,16 +67,23 @@ def write_catalog(run: Path, file: Path, *, mixed: bool = False) -> None:
         connection.execute("COMMIT")
 
 
-def template_file() -> Path:
-    """The file of views that the package brings; its name says of which views, so that an outdated one is no use.
+def catalog_template() -> Path:
+    """The file of views that the package brings for runs that are being written.
 
     Returns:
-        Its path; `make golden` writes it.
+        Its path.
     """
-    views = [_script(name) for name in PUBLIC_VIEWS]
-    tables = [repr(table) + globbing_view(table, mixed=False) for table in TABLES]
-    content = "\0".join((STORAGE_VERSION, *views, *tables))
-    return _SCHEMA_DIR / f"run-{hashlib.blake2b(content.encode(), digest_size=8).hexdigest()}.duckdb"
+    tables = (repr(table) + globbing_view(table, mixed=False) for table in TABLES)
+    return template_file("run", (STORAGE_VERSION, *public_scripts(), *tables))
+
+
+def public_scripts() -> list[str]:
+    """What defines the public views, with their own comments.
+
+    Returns:
+        The files of `schema/`.
+    """
+    return [_script(name) for name in PUBLIC_VIEWS]
 
 
 def _write_views(connection: DuckDBPyConnection, *, mixed: bool) -> None:
@@ -117,7 +122,7 @@ def comment_on(connection: DuckDBPyConnection, kind: str, name: str, table: Tabl
 
 
 def _script(name: str) -> str:
-    return (_SCHEMA_DIR / f"{name}.sql").read_text(encoding="utf-8")
+    return (SCHEMA_DIR / f"{name}.sql").read_text(encoding="utf-8")
 
 
 def _inherited_comments(connection: DuckDBPyConnection, view: str) -> Iterator[str]:

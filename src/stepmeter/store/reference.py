@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from stepmeter.errors import CheckFailedError
-from stepmeter.store.catalog import PUBLIC_VIEWS, comment_on, template_file, write_public_views
+from stepmeter.store.catalog import PUBLIC_VIEWS, catalog_template, comment_on, write_public_views
 from stepmeter.store.schema import STORE_VERSION, TABLES
+from stepmeter.store.seal import sealed_template, write_sealed_template
 from stepmeter.store.segments import CATALOG_FILE, create_run
 from stepmeter.store.views import listed_view
 
@@ -117,10 +118,8 @@ def check(root: Path) -> None:
         raise CheckFailedError(f"the SQL surface and {GOLDEN} differ; `make golden` rewrites the file")
     if (root / PAGE).read_text(encoding="utf-8") != reference_page():
         raise CheckFailedError(f"{PAGE} is not what the schema says; `make docs` rewrites it")
-    if [path.name for path in _templates(root)] != [template_file().name]:
-        raise CheckFailedError(
-            f"the views in {GOLDEN.parent}/schema are not those of a new run; `make golden` binds them"
-        )
+    if _templates(root) != _wanted_templates(root):
+        raise CheckFailedError(f"{GOLDEN.parent}/schema has not the files of bound views; `make golden` rewrites them")
 
 
 def update(root: Path) -> None:
@@ -139,23 +138,28 @@ def update(root: Path) -> None:
     golden.write_text(json.dumps(now, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (root / PAGE).parent.mkdir(parents=True, exist_ok=True)
     (root / PAGE).write_text(reference_page(), encoding="utf-8")
-    _update_template(root)
+    _update_templates(root)
 
 
-def _update_template(root: Path) -> None:
-    """Take the views from a run that is made without them."""
-    name = template_file().name
-    if [path.name for path in _templates(root)] == [name]:
-        return
+def _update_templates(root: Path) -> None:
+    """Write the databases with bound views that are not there: no two are the same byte for byte."""
+    live, sealed = wanted = _wanted_templates(root)
     for path in _templates(root):
-        path.unlink()
-    with tempfile.TemporaryDirectory() as directory:
-        run = create_run(Path(directory), "template", None)
-        shutil.copyfile(run / CATALOG_FILE, root / GOLDEN.parent / "schema" / name)
+        if path not in wanted:
+            path.unlink()
+    if not sealed.exists():
+        write_sealed_template(sealed)
+    if not live.exists():
+        with tempfile.TemporaryDirectory() as directory:  # a run that finds none binds its own
+            shutil.copyfile(create_run(Path(directory), "template", None) / CATALOG_FILE, live)
+
+
+def _wanted_templates(root: Path) -> list[Path]:
+    return [root / GOLDEN.parent / "schema" / path.name for path in (catalog_template(), sealed_template())]
 
 
 def _templates(root: Path) -> list[Path]:
-    return sorted((root / GOLDEN.parent / "schema").glob("run-*.duckdb"))
+    return sorted((root / GOLDEN.parent / "schema").glob("*.duckdb"))
 
 
 def _refuse_unversioned(before: dict[str, Any], now: dict[str, Any]) -> None:

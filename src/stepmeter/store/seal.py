@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stepmeter.errors import StoreError
-from stepmeter.store.catalog import comment_on, write_public_views
+from stepmeter.store.catalog import comment_on, public_scripts, write_public_views
 from stepmeter.store.compaction import COMPACT_LOCK_FILE
 from stepmeter.store.durable import locked, sync, try_locked
 from stepmeter.store.files import DATA, current, list_segments
 from stepmeter.store.identity import read_identity, require_known_version, write_identity
 from stepmeter.store.schema import META, TABLES
 from stepmeter.store.segments import CATALOG_FILE, WRITERS_FILE, complete_run, first_live_segment
+from stepmeter.store.template import template_file
 from stepmeter.store.views import listed_view, literal
 from stepmeter.store.watermark import WATERMARKS
 
@@ -100,33 +101,68 @@ def _write_native(run: Path, file: Path, identity: RunIdentity) -> None:
             cold, live = ([s.path for s in found if bool(s.level) is folded] for folded in (True, False))
             full = first_live_segment(run, table) if identity.migrated_from else None
             connection.execute(listed_view(table, cold, live, version=identity.store_version, with_all_columns=full))
-        connection.execute(f"ATTACH {literal(str(file))} AS run (STORAGE_VERSION '{SEALED_STORAGE_VERSION}')")
-        connection.execute("CREATE SCHEMA run.raw; CREATE SCHEMA run.stored")
+        template = sealed_template()
+        if template.exists():
+            shutil.copyfile(template, file)
+            connection.execute(f"ATTACH {literal(str(file))} AS run")
+        else:
+            _attach_new(connection, file)
         for table in TABLES:
             _store(connection, table)
         connection.execute(
             f"INSERT INTO run.stored.{META.name} VALUES ('sealed_ns', {literal(str(identity.sealed_ns))})"
         )
-        connection.execute("USE run")
-        for table in TABLES:
-            shown = ", ".join(_shown(column) for column in table.columns)
-            connection.execute(f"CREATE VIEW raw.{table.name} AS SELECT {shown} FROM stored.{table.name}")
-            comment_on(connection, "VIEW", f"raw.{table.name}", table)
-        write_public_views(connection)
-        connection.execute("CHECKPOINT run; USE memory; DETACH run")
+        connection.execute("CHECKPOINT run; DETACH run")
+
+
+def sealed_template() -> Path:
+    """The file of tables and views without rows that the package brings for runs to be sealed.
+
+    Returns:
+        Its path.
+    """
+    return template_file("sealed", (SEALED_STORAGE_VERSION, *public_scripts(), *map(_definition, TABLES)))
+
+
+def write_sealed_template(file: Path) -> None:
+    """Write the file of tables and views without rows.
+
+    Args:
+        file: Where to write; it must not exist.
+    """
+    import duckdb
+
+    with duckdb.connect() as connection:
+        _attach_new(connection, file)
+        connection.execute("CHECKPOINT run; DETACH run")
+
+
+def _attach_new(connection: DuckDBPyConnection, file: Path) -> None:
+    connection.execute(f"ATTACH {literal(str(file))} AS run (STORAGE_VERSION '{SEALED_STORAGE_VERSION}')")
+    connection.execute("USE run; CREATE SCHEMA raw; CREATE SCHEMA stored")
+    for table in TABLES:
+        connection.execute(_definition(table))
+        comment_on(connection, "TABLE", f"stored.{table.name}", table)
+        comment_on(connection, "VIEW", f"raw.{table.name}", table)
+    write_public_views(connection)
+    connection.execute("USE memory")
+
+
+def _definition(table: Table) -> str:
+    stored = ", ".join(f'"{c.name}" {"VARIANT" if c.name in _VARIANTS else c.type}' for c in table.columns)
+    shown = ", ".join(_shown(column) for column in table.columns)
+    name = table.name
+    return f"CREATE TABLE stored.{name} ({stored}); CREATE VIEW raw.{name} AS SELECT {shown} FROM stored.{name}"
 
 
 def _store(connection: DuckDBPyConnection, table: Table) -> None:
     stored = ", ".join(_stored(column) for column in table.columns)
     order = f" ORDER BY {table.order}" if table.order else ""
     source, target = f"memory.raw.{table.name}", f"run.stored.{table.name}"
-    connection.execute(f"CREATE TABLE {target} AS SELECT {stored} FROM {source}{order}")
+    connection.execute(f"INSERT INTO {target} SELECT {stored} FROM {source}{order}")
     counts = [connection.execute(f"SELECT count(*) FROM {name}").fetchone() for name in (source, target)]
     if counts[0] != counts[1]:
         raise StoreError(f"sealing {table.name}: read {counts[0]} rows and wrote {counts[1]}; nothing was changed")
-    connection.execute("USE run")
-    comment_on(connection, "TABLE", f"stored.{table.name}", table)
-    connection.execute("USE memory")
 
 
 def _stored(column: Column) -> str:
