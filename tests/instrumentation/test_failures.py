@@ -22,6 +22,7 @@ from stepmeter.instrumentation.memory import PeakMemory
 from stepmeter.instrumentation.roots import Roots
 from stepmeter.instrumentation.silent import SilentUpdates
 from stepmeter.instrumentation.undecided import Undecided
+from stepmeter.instrumentation.waiting import BackwardWait
 from stepmeter.telemetry.guard import Guard
 
 PATHS = [
@@ -59,6 +60,8 @@ PATHS = [
     (LateIdentity, "scanned"),
     (LateIdentity, "refresh"),
     (SilentUpdates, "listen"),
+    (BackwardWait, "scanned"),
+    (BackwardWait, "step_closed"),
     (DeviceTimer, "ended"),
     (PeakMemory, "opened"),
     (PeakMemory, "closed"),

@@ -45,6 +45,7 @@ class SpanOutlet:
     ) -> None:
         self._resource = resource
         self._lines = lines
+        self._guard = guard
         self._encoder = SpanEncoder(resource)
         self._user_encoder = UserSpanEncoder()
         self._records: list[AnyRecord] = []
@@ -80,16 +81,23 @@ class SpanOutlet:
         """Hand everything to the senders."""
         records, self._records = self._records, []
         for chunk in _chunks(records):
-            if self._lines is not None:
-                self._lines.spans(chunk)
-            if self._byte_senders:
-                request = self._encoder.request([self._encode(record) for record in chunk], chunk[0])
-                for sender in self._byte_senders:
-                    sender.put(request, len(chunk))
-            if self._object_senders:
-                spans = [self._readable(record) for record in chunk]
-                for sender in self._object_senders:
-                    sender.put(spans, len(chunk))
+            lost = len(chunk)
+            with self._guard.over("encoding spans"):
+                self._hand_on(chunk)
+                lost = 0
+            self._guard.lost("span: not encoded", lost)
+
+    def _hand_on(self, chunk: list[AnyRecord]) -> None:
+        if self._lines is not None:
+            self._lines.spans(chunk)
+        if self._byte_senders:
+            request = self._encoder.request([self._encode(record) for record in chunk], chunk[0])
+            for sender in self._byte_senders:
+                sender.put(request, len(chunk))
+        if self._object_senders:
+            spans = [self._readable(record) for record in chunk]
+            for sender in self._object_senders:
+                sender.put(spans, len(chunk))
 
     def _encode(self, record: AnyRecord) -> bytes:
         if isinstance(record, UserSpanRecord):

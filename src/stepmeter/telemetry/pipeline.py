@@ -150,24 +150,31 @@ class Pipeline:
             self._work(*self._set_up())
 
     def _work(self, origin: emit.Origin, outlet: SpanOutlet) -> None:
-        outlet.add([emit.run_span(self._recorder.identity, origin, self._anchor.monotonic_ns, "started")])
+        self._mark(origin, outlet, self._anchor.monotonic_ns, lambda: "started")
         next_export_s = time.monotonic()
         while not self._closing.is_set():
             self._wake.wait(_POLL_S)
             self._wake.clear()
-            self._drain(origin, outlet)
+            with self._guard.over("draining"):
+                self._drain(origin, outlet)
             if time.monotonic() >= next_export_s and not self._closing.is_set():
                 next_export_s = time.monotonic() + self._interval_s()
                 self._export(origin, outlet)
-            self._answer_flushes(origin, outlet)
-        self._drain_to_the_end(origin, outlet)
-        outlet.add([emit.run_span(self._recorder.identity, origin, monotonic_ns(), self._outcome())])
+            with self._guard.over("flushing"):
+                self._answer_flushes(origin, outlet)
+        with self._guard.over("draining"):
+            self._drain_to_the_end(origin, outlet)
+        self._mark(origin, outlet, monotonic_ns(), self._outcome)
         self._export(origin, outlet)
         row_senders = [] if self._user is None else self._user.senders
         self._undelivered = close_all([*outlet.senders, *self._metric_senders, *row_senders], self._deadline_s)
         if self._user is not None:
             self._user.close()
         self._answer_flushes(origin, outlet)
+
+    def _mark(self, origin: emit.Origin, outlet: SpanOutlet, at_ns: int, outcome: Callable[[], str]) -> None:
+        with self._guard.over("marking the run"):
+            outlet.add([emit.run_span(self._recorder.identity, origin, at_ns, outcome())])
 
     def _interval_s(self) -> float:
         interval_s = _EXPORT_INTERVAL_S if self._outbox is None else self._outbox.interval_s
