@@ -26,6 +26,7 @@ from tests.support.training import loader as plain_loader
 from tests.support.training import model, seen, update
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader
 
 from stepmeter.capture.facts import step_facts
 from stepmeter.capture.step import complete_step_capture
@@ -401,13 +402,28 @@ def test_iterator_handed_to_the_step(recorder, fit, pl):
     assert seen(recorder) == [step()] * 3
 
 
+class SlowToStart(DataLoader):
+    """Takes its time to start its workers."""
+
+    started = 0
+
+    def _get_iterator(self):
+        SlowToStart.started += 1
+        time.sleep(0.05)
+        return super()._get_iterator()
+
+
 def test_workers(recorder, fit):
-    """Starting worker processes belongs to the fetch that needed them, and persistent ones are started once."""
-    fit(loader(2, num_workers=1, persistent_workers=True), max_epochs=2)
+    """Starting worker processes belongs to the fetch that needed them; persistent ones are started once."""
+    SlowToStart.started = 0
+    data = loader(2).dataset
+    fit(SlowToStart(data, batch_size=2, num_workers=1, persistent_workers=True), max_epochs=2)
     batches = recorder.timing.drain()
-    waits_ns = [step_facts(batch).phases["input_wait"].cpu_ns for batch in batches]
-    assert len(batches) == 4
-    assert max(waits_ns) == waits_ns[0]
+    assert SlowToStart.started == 1
+    assert step_facts(batches[0]).phases["input_wait"].cpu_ns >= 50_000_000
+    for batch in batches:
+        recorder.timing.put(batch)
+    assert seen(recorder) == [step()] * 4
 
 
 def test_other_loaders_within_a_step(recorder, fit, pl):
