@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from stepmeter.analysis.section import SectionFacts
     from stepmeter.store.reader import Snapshot
 
+_ANY = "SELECT 1 FROM metrics WHERE metric IN ('hw.energy', 'hw.power') LIMIT 1"
+
 INTERVAL_S = 5.0
 """Between readings: ticks come ten times a second, and a median over a window of steps moves slowly."""
 
@@ -37,7 +39,7 @@ class LiveEnergy:
         Args:
             source: One snapshot of the store.
             attempt: Which attempt.
-            steps: Numbers of the window's steps, ascending.
+            steps: Numbers of the window's steps, ascending; newer ones count as well.
 
         Returns:
             The facts, of now or a little before; None where no step has an energy, or it can't be read now.
@@ -45,13 +47,15 @@ class LiveEnergy:
         now_s = self._monotonic_s()
         if steps and now_s >= self._next_s:
             self._next_s = now_s + INTERVAL_S
-            self._facts = _facts(source.tail(steps[0]), attempt, steps[-1] - steps[0] + 1)
+            self._facts = _facts(source.tail(steps[0]), attempt, steps[0])
         return self._facts
 
 
-def _facts(source: Snapshot, attempt: int | None, last_steps: int) -> SectionFacts | None:
+def _facts(source: Snapshot, attempt: int | None, first_step: int) -> SectionFacts | None:
     try:
-        energy, _ = analyze_training_energy(source, attempt, last_steps)
+        if not source.rows(_ANY):
+            return None
+        energy, _ = analyze_training_energy(source, attempt, first_step=first_step)
     except StepmeterError:  # `stepmeter energy` says what is wrong; the view of times goes on
         return None
     facts = section_facts(energy, {})

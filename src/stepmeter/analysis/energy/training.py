@@ -24,7 +24,7 @@ _NO_READINGS = "no device sent energy or power"
 
 
 def analyze_training_energy(
-    source: Snapshot, attempt: int | None, last_steps: int = ALL_STEPS
+    source: Snapshot, attempt: int | None, last_steps: int = ALL_STEPS, first_step: int = 0
 ) -> tuple[TrainingEnergy, tuple[StepEnergies, ...]]:
     """Find out what the steps of an attempt cost.
 
@@ -33,6 +33,7 @@ def analyze_training_energy(
         attempt: Which attempt; None when there are no steps.
         last_steps: How many steps of each rank at most, the latest; where there are more, devices' readings count
             from a second before the first of these to a second after the last.
+        first_step: Steps before this one are left out likewise.
 
     Returns:
         The sums, and each rank's steps one by one.
@@ -40,10 +41,10 @@ def analyze_training_energy(
     Raises:
         CheckFailedError: Steps and the gaps between them do not add up to the counter.
     """
-    ranks = [] if attempt is None else load_steps(source, attempt, last_steps)
+    ranks = [] if attempt is None else load_steps(source, attempt, last_steps, first_step)
     if not ranks:
         return TrainingEnergy(reason=_NO_GPU, host_reason=NO_RAPL), ()
-    span = _span_ns(ranks) if any(len(rank.step) >= last_steps for rank in ranks) else ()
+    span = _span_ns(ranks) if first_step or any(len(rank.step) >= last_steps for rank in ranks) else ()
     readings = load_readings(source, attempt, *span)
     found: list[StepEnergies] = []
     sums = []
@@ -63,27 +64,36 @@ def _span_ns(ranks: Sequence[RankSteps]) -> tuple[int, int]:
     return first_ns - _AROUND_NS, max(int(rank.end_ns[-1]) for rank in ranks) + _AROUND_NS
 
 
-def load_steps(source: Snapshot, attempt: int, last_steps: int = ALL_STEPS) -> list[RankSteps]:
+def load_steps(source: Snapshot, attempt: int, last_steps: int = ALL_STEPS, first_step: int = 0) -> list[RankSteps]:
     """Read the steps of all ranks that have a GPU, or whose host's CPUs were read.
 
     Args:
         source: One snapshot of the store.
         attempt: Which attempt.
         last_steps: How many steps of each rank at most, the latest.
+        first_step: Steps before this one are left out.
 
     Returns:
         One entry a rank.
     """
     hosts = {host for (host,) in source.rows(query("energy_hosts"))}
-    return [
-        replace(
-            _rank_steps(rank, hw_id, shift_ns, source.columns(query("energy_steps"), (attempt, rank, last_steps))),
-            is_instance=is_instance,
-            host=host,
-        )
-        for rank, hw_id, shift_ns, is_instance, host in source.rows(query("energy_ranks"), (attempt,))
-        if hw_id is not None or host in hosts
+    ranks = [
+        row
+        for row in source.rows(query("energy_ranks"), (attempt, first_step))
+        if row[1] is not None or row[4] in hosts
     ]
+    # a window of all ranks is one statement, since each costs more than its rows; a whole run is read rank by rank
+    window = source.columns(query("energy_steps"), (attempt, None, last_steps, first_step)) if first_step else None
+    found = []
+    for rank, hw_id, shift_ns, is_instance, host in ranks:
+        if window is None:
+            columns = source.columns(query("energy_steps"), (attempt, rank, last_steps, 0))
+        else:
+            columns = {name: column[window["rank"] == rank] for name, column in window.items()}
+        if len(columns["step"]):
+            steps = _rank_steps(rank, hw_id, shift_ns, columns)
+            found.append(replace(steps, is_instance=is_instance, host=host))
+    return found
 
 
 def _rank_steps(rank: int, hw_id: str | None, shift_ns: int, columns: Mapping[str, Ints]) -> RankSteps:

@@ -1,6 +1,6 @@
 -- Ranks that completed steps in an attempt, and their devices; one row a rank.
 --
---   parameter: attempt
+--   parameters: attempt, first step
 --
 --   rank          global rank
 --   hw_id         UUID of the device that its steps ran on, of a MIG instance that of its GPU; null without one
@@ -22,7 +22,7 @@ instances AS (
 ranks AS (
     SELECT rank, any_value(hw_id) AS hw_id, any_value(resource_id) AS resource_id, any_value(host) AS host
     FROM steps
-    WHERE attempt = $1
+    WHERE attempt = $1 AND step >= $2
     GROUP BY rank
 )
 SELECT

@@ -1,7 +1,8 @@
--- Steps of one rank in the order of their ends; one row a step.
+-- Steps of one rank, or of all, in the order of their ends; one row a step.
 --
---   parameters: attempt, rank, how many steps at most, the latest of them
+--   parameters: attempt, rank or null for all of them, how many steps at most, the latest of them, first step
 --
+--   rank               global rank
 --   step               number of the step
 --   start_ns           start: its first observed work, Unix time in ns
 --   end_ns             end: its boundary, Unix time in ns
@@ -16,6 +17,7 @@
 --   backward_ns
 --   optimizer_ns
 SELECT
+    rank,
     step,
     start_ns,
     end_ns,
@@ -30,6 +32,7 @@ SELECT
     coalesce(CASE WHEN traced_gpu_ns IS NULL THEN backward_cpu_ns ELSE backward_gpu_ns END, 0) AS backward_ns,
     coalesce(CASE WHEN traced_gpu_ns IS NULL THEN optimizer_cpu_ns ELSE optimizer_gpu_ns END, 0) AS optimizer_ns
 FROM steps
-WHERE attempt = $1 AND rank = $2
-    AND step > (SELECT max(step) FROM steps WHERE attempt = $1 AND rank = $2) - $3
-ORDER BY end_ns
+WHERE attempt = $1 AND ($2::BIGINT IS NULL OR rank = $2::BIGINT)
+    AND step > (SELECT max(step) FROM steps WHERE attempt = $1 AND ($2::BIGINT IS NULL OR rank = $2::BIGINT)) - $3
+    AND step >= $4
+ORDER BY rank, end_ns
