@@ -93,6 +93,13 @@ def ask(run, sql):
         return reader.snapshot().answer(sql)
 
 
+def test_arrows_are_in_brackets_where_something_is_compared():
+    """DuckDB 1.5, all that Python 3.10 gets, reads `a AND b ->> c = d` as `(a AND b) ->> (c = d)`."""
+    bare = re.compile(r"(?<![\w.(])[\w.]+ ->> '[^']*' (?:=|IN|IS|GLOB|LIKE|<|>)")
+    files = [PAGE, *(ROOT / "src").rglob("*.sql")]
+    assert [file.name for file in files if bare.search(file.read_text(encoding="utf-8"))] == []
+
+
 def test_there_are_twenty_queries():
     """The page has twenty queries, and one for those who come from ClickHouse."""
     assert len(QUERIES) == 21

@@ -8,5 +8,5 @@
 --   span_id    span id
 SELECT attributes ->> '$."stepmeter.span.path"' AS name, start_ns, end_ns, span_id
 FROM spans
-WHERE attributes ->> '$."stepmeter.span.path"' GLOB $1
+WHERE (attributes ->> '$."stepmeter.span.path"') GLOB $1
 ORDER BY start_ns, end_ns, span_id

@@ -30,8 +30,8 @@ SELECT
     ) AS memory_limit_bytes,
     max("value") FILTER (metric = 'hw.temperature') AS temperature_peak_c,
     coalesce(
-        avg("value") FILTER (metric = 'hw.power' AND metrics.attributes ->> '$.kind' = 'instant'),
-        avg("value") FILTER (metric = 'hw.power' AND metrics.attributes ->> '$.kind' IS NULL),
+        avg("value") FILTER (metric = 'hw.power' AND (metrics.attributes ->> '$.kind') = 'instant'),
+        avg("value") FILTER (metric = 'hw.power' AND (metrics.attributes ->> '$.kind') IS NULL),
         avg("value") FILTER (metric = 'hw.power')
     ) AS power_w,
     max(CAST(resources.attributes ->> '$."stepmeter.gpu.power.limit"' AS DOUBLE))
