@@ -34,6 +34,7 @@ class Attempt:
 
     Attributes:
         trainer: The trainer; events of others are not this attempt's.
+        timed: What times its fetches, kept from one group to the next.
         omits: Whether the group that is collected next is nobody's: its first fetch skips what a checkpoint has seen.
     """
 
@@ -47,6 +48,7 @@ class Attempt:
         "_step",
         "_thread",
         "omits",
+        "timed",
         "trainer",
     )
 
@@ -56,6 +58,7 @@ class Attempt:
         self._installation = installation
         self._thread = get_ident()
         self._loader = new_loader()
+        self.timed: Any = None
         self._step: TracedStep | None = None
         self._capture: StepCapture | None = None
         self._left = 0
@@ -236,6 +239,7 @@ class _TrainingBatches(TimedIterator[Any]):
     def __init__(self, iterator: Iterator[Any], loader: int, attempt: Attempt) -> None:
         super().__init__(iterator, loader, 0)
         self._attempt = attempt
+        self._timed = attempt.timed  # not the iterator: nothing of ours keeps a loader's workers alive
 
     def __next__(self) -> Any:
         attempt = self._attempt
@@ -243,6 +247,7 @@ class _TrainingBatches(TimedIterator[Any]):
         try:
             return super().__next__()
         finally:
+            attempt.timed = self._timed
             told("collection", attempt.fetch_ended)
 
 
