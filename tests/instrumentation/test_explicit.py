@@ -128,6 +128,14 @@ def test_named_model_stays_watched(recorder, net):
     assert [step["forward"] for step in seen(recorder)] == [1] * 4
 
 
+def test_named_model_warms_up_once(recorder, net, optimizer):
+    """A program that names its model has it watched at once: only its first step is warm-up."""
+    for batch in loader(4):
+        with trace_step(net):
+            update(net, optimizer, batch)
+    assert [batch.warmup for batch in recorder.timing.drain()] == [True, False, False, False]
+
+
 def test_complete_by_hand(recorder, net, optimizer):
     """A program may end its steps with the function alone; only until the first call an update alone ends one."""
     for batch in loader(3):

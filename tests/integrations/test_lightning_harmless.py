@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
+import sys
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from tests.support.lightning import (
     package,
     stream,
 )
+from tests.support.training import seen
 
 from stepmeter.capture.region import Unresolved
 from stepmeter.capture.step import Recorder
@@ -84,6 +86,24 @@ def test_unhooking_restores_identical_objects(pl):
         assert all(value is before[name] for name, value in attributes(pl).items())
         assert attributes(pl).keys() == before.keys()
     uninstall()
+
+
+def test_a_lightning_that_has_changed_inside(pl, fit, monkeypatch):
+    """Where Lightning lacks what we hold on to, that is reported once, nothing is changed, and it is any loop."""
+    before, faults = attributes(pl), []
+    monkeypatch.delitem(sys.modules, f"{pl.__name__}.loops.prediction_loop")
+    recorder = Recorder()
+    recorder.on_fault = lambda kind, error: faults.append((kind, type(error)))
+    install(recorder)
+    hook_trainers(recorder)
+    try:
+        assert all(value is before[name] for name, value in attributes(pl).items())
+        fit(loader(10), accumulate_grad_batches=4)
+        assert [step["forward"] for step in seen(recorder)] == [4, 4, 2]
+    finally:
+        unhook_trainers()
+        uninstall()
+    assert faults == [("trainer", KeyError)]
 
 
 def test_switched_off_during_a_fit(pl, fit):
