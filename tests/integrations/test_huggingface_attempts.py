@@ -29,7 +29,8 @@ from stepmeter.instrumentation.explicit import TimedIterator, TracedStep, is_tra
 from stepmeter.instrumentation.instrumentor import installed
 from stepmeter.instrumentation.memory import PeakMemory
 from stepmeter.integrations import huggingface, huggingface_attempt
-from stepmeter.integrations.huggingface_attempt import Apart, Attempt
+from stepmeter.integrations.apart import Apart
+from stepmeter.integrations.huggingface_attempt import Attempt
 from stepmeter.telemetry.guard import Guard
 
 pytestmark = pytest.mark.filterwarnings("default")  # an old transformers warns of its own surroundings
@@ -352,7 +353,7 @@ PATHS = [
     *[(Attempt, name) for name in ("__init__", "collecting", "collected", "fetch_begins", "fetch_ended", "_attend")],
     *[(Attempt, name) for name in ("step_begins", "_open", "_close", "micro_batch_ended", "step_ended", "ends")],
     *[(Apart, name) for name in ("__init__", "ends")],
-    *[(huggingface, name) for name in ("_begin", "_begin_apart", "_attempt_of_handler", "_skips")],
+    *[(huggingface, name) for name in ("_begin", "begin_apart", "_attempt_of_handler", "_skips")],
     *[(huggingface_attempt, name) for name in ("_uncovered_ns", "new_loader")],
     *[(Boundaries, name) for name in ("hand_over", "give_up", "adopt", "step_begins", "step_ended")],
     *[(TracedStep, name) for name in ("__enter__", "__exit__")],

@@ -14,7 +14,8 @@ from stepmeter.capture.step import Recorder
 from stepmeter.instrumentation.explicit import is_tracing
 from stepmeter.instrumentation.instrumentor import installed
 from stepmeter.instrumentation.patch import Patch
-from stepmeter.integrations.huggingface_attempt import Apart, Attempt, told
+from stepmeter.integrations.apart import Apart, begin_apart, told
+from stepmeter.integrations.huggingface_attempt import Attempt
 
 _attempts: list[Attempt] = []
 """The attempt that owns this process's steps; at most one."""
@@ -71,20 +72,13 @@ def _begin(trainer: Any) -> Attempt | Apart | None:
     if installation is None or not installation.recorder.recording:
         return None
     if _attempts:
-        return _begin_apart()
+        return begin_apart()
     boundaries = installation.boundaries
     if is_tracing() or not (boundaries.owner == get_ident() or boundaries.takes_over()):
         return None
     attempt = Attempt(trainer, installation)
     _attempts.append(attempt)
     return attempt
-
-
-def _begin_apart() -> Apart | None:
-    installation = installed()
-    if installation is None or installation.boundaries.owner != get_ident():
-        return None  # nothing is seen anyway
-    return Apart(installation)
 
 
 def _collecting(original: Any) -> Any:
@@ -106,7 +100,7 @@ def _collecting(original: Any) -> Any:
 def _apart(original: Any) -> Any:
     @functools.wraps(original)
     def evaluate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        apart = told("evaluation", _begin_apart)
+        apart = told("evaluation", begin_apart)
         if apart is None:
             return original(self, *args, **kwargs)
         try:

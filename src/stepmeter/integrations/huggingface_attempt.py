@@ -13,9 +13,10 @@ from typing import Any, Final
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.region import Region
 from stepmeter.capture.step import StepCapture
-from stepmeter.instrumentation.explicit import TimedIterator, TracedStep, is_tracing
+from stepmeter.instrumentation.explicit import TimedIterator, TracedStep
 from stepmeter.instrumentation.instrumentor import Installation, installed
 from stepmeter.instrumentation.undecided import new_loader
+from stepmeter.integrations.apart import told
 from stepmeter.telemetry.guard import say
 
 BYPASSED: Final = (
@@ -201,38 +202,6 @@ class Attempt:
             boundaries.owner = owner if self._records else 0
 
 
-class Apart:
-    """Work that is nobody's step: an evaluation, a prediction, another trainer inside a step or between two.
-
-    Args:
-        installation: What stands in torch.
-    """
-
-    __slots__ = ("_before", "_installation", "_start_ns")
-
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-        boundaries = installation.boundaries
-        self._start_ns = monotonic_ns()
-        if not boundaries.explicit:
-            boundaries.finish(self._start_ns)  # as any evaluation ends a closable step
-        else:
-            boundaries.flush()
-        self._before = (boundaries.owner, boundaries.fetching)
-        boundaries.owner = 0
-
-    def ends(self) -> None:
-        """The step that was in progress goes on without the time between."""
-        boundaries = self._installation.boundaries
-        if installed() is not self._installation or not self._installation.recorder.recording:
-            return
-        boundaries.owner, boundaries.fetching = self._before
-        if is_tracing():
-            self._installation.recorder.active.away_ns += monotonic_ns() - self._start_ns
-        if boundaries.memory is not None:
-            boundaries.memory.dirty = True
-
-
 class _TrainingBatches(TimedIterator[Any]):
     """The trainer's iterator while a group is collected: only its fetches, and the copies within, are seen."""
 
@@ -249,26 +218,6 @@ class _TrainingBatches(TimedIterator[Any]):
         finally:
             attempt.timed = self._timed
             told("collection", attempt.fetch_ended)
-
-
-def told(kind: str, tell: Any, *args: Any) -> Any:
-    """Tell an attempt something; what fails in it costs the step in progress and nothing else.
-
-    Args:
-        kind: What is being told, for the report of a failure.
-        tell: What to call.
-        *args: Its arguments.
-
-    Returns:
-        What it returned; None after a failure.
-    """
-    try:
-        return tell(*args)
-    except Exception as error:
-        installation = installed()
-        if installation is not None:
-            installation.boundaries.fault(f"trainer {kind}", error)
-        return None
 
 
 def _uncovered_ns(regions: Sequence[Region], end_ns: int) -> int:
