@@ -21,7 +21,7 @@ from google.protobuf import json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
-from tests.support.otlp import JSON, collector_process, logs, metrics, post, span, step_span, traces
+from tests.support.otlp import JSON, collector_process, logs, metrics, post, span, step_span, traces, wait_until
 from tests.support.processes import PROGRAMS
 
 from stepmeter.collector.config import CollectorConfig, Endpoint
@@ -215,9 +215,12 @@ def test_a_collector_killed_a_hundred_times_loses_and_doubles_nothing(tmp_path):
         with collector_process(tmp_path, "--run", "run-1") as running:
             end = threading.Event()
             senders = [threading.Thread(target=send, args=(running.http, n, life, end)) for n in range(4)]
+            before = len(acknowledged)
             for sender in senders:
                 sender.start()
-            time.sleep(noise.uniform(0.05, 1.5))
+            if life % 5:  # each fifth may die before it has begun
+                wait_until(lambda: len(acknowledged) > before, 60)  # noqa: B023 - within this life
+            time.sleep(noise.uniform(0.02, 0.8))
             running.process.send_signal(signal.SIGKILL)
             end.set()
             for sender in senders:
