@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 PROMETHEUS = DataSourceRef("prometheus", "${datasource}")
 TEMPO = DataSourceRef("tempo", "${datasource}")
 SELECTED = 'run=~"$run", rank=~"$rank"'
+ON_GPUS = 'hw_type="gpu"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,9 @@ def mean(metric: metrics.Metric, by: str) -> str:
     return f"{total(metric, by)} / {total(metric, by, '_count')}"
 
 
-def rate(metric: metrics.Metric, by: str) -> str:
-    """The rate of a counter, by some labels."""
-    return f"sum by ({by}) (rate({name(metric)}{{{SELECTED}}}[$__rate_interval]))"
+def rate(metric: metrics.Metric, by: str, *, of: str = "") -> str:
+    """The rate of a counter, by some labels, of some series only."""
+    return f"sum by ({by}) (rate({name(metric)}{{{', '.join(filter(None, (SELECTED, of)))}}}[$__rate_interval]))"
 
 
 def gauge(metric: metrics.Metric) -> str:
@@ -148,7 +149,7 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
                 ),
                 gpu=True,
             ),
-            Graph("Power", "watt", ((gauge(metrics.HW_POWER), "{{hw_id}}"),), gpu=True),
+            Graph("Power", "watt", ((gauge(metrics.HW_POWER), "{{hw_id}} {{kind}}"),), gpu=True),
             Graph("Temperature", "celsius", ((gauge(metrics.HW_TEMPERATURE), "{{hw_id}}"),), gpu=True),
         ),
     ),
@@ -165,8 +166,8 @@ ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
             Graph(
                 "Energy per step",
                 "joule",
-                ((f"{rate(metrics.HW_ENERGY, 'rank')} / {rate(metrics.STEPS, 'rank')}", "rank {{rank}}"),),
-                "All that the rank's devices took, over its steps; the share of each phase is in the run's own store.",
+                ((f"{rate(metrics.HW_ENERGY, 'rank', of=ON_GPUS)} / {rate(metrics.STEPS, 'rank')}", "rank {{rank}}"),),
+                "All that the rank's GPUs took, over its steps; the share of each phase is in the run's own store.",
                 gpu=True,
             ),
         ),
