@@ -55,6 +55,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from stepmeter.commands import launch
     from stepmeter.commands.attempts import take_part
     from stepmeter.commands.beside import Live, Readying, require_terminal, unbuffered
+    from stepmeter.commands.kept import take_in
 
     command = resolve(arguments.command)
     if arguments.live:
@@ -80,8 +81,11 @@ def execute(arguments: argparse.Namespace) -> int:
             code = launch.run_command(command, unbuffered(child_environ) if arguments.live else child_environ, beside)
     finally:
         launch.stop_collector(collector)
+    complete = take_in(collector.run_dir)
     trained = _report(collector.run_dir, quiet=arguments.quiet, html=arguments.html)
-    if trained and environment.RUN_ID not in environ:  # else other nodes or a later attempt may still write to it
+    if (
+        trained and complete and environment.RUN_ID not in environ
+    ):  # else other nodes or a later attempt may still write to it
         _seal(collector.run_dir)
     return code
 

@@ -168,7 +168,9 @@ class Session:
     def _say_undelivered(self, lost: int, kept: KeptRequests | None) -> None:
         parts = [f"{lost} spans and metric requests are lost"] if lost else []
         if kept is not None and kept.items:
-            parts.append(f"{kept.items} spans are kept, for `stepmeter ingest {kept.path}`")
+            taken_in = environment.RUN_DIR in os.environ
+            where = f"until `stepmeter run` ends, in {kept.path}" if taken_in else f"for `stepmeter ingest {kept.path}`"
+            parts.append(f"{kept.items} spans are kept, {where}")
         if parts:
             self._guard.say_once("undelivered", f"not delivered: {'; '.join(parts)}")
 
