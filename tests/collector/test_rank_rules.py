@@ -167,3 +167,15 @@ def test_two_ranks_under_stepmeter_run(tmp_path):
         stepped = reader.snapshot().rows("SELECT step, rank FROM raw.logs WHERE event_name = 'stepmeter.alert'")
     assert [alert[:2] for alert in alerts] == [("ERROR", "ranks apart by 10.0")]
     assert stepped == [(2, None)]
+
+
+def test_alerts_go_on_to_other_backends_and_trouble_keeps_no_row_back(tmp_path, monkeypatch):
+    """An alert is forwarded like any request; a rule that fails on rows is counted, and the rows are all there."""
+    made, forwarded = rules(tmp_path, "loss@max > 2 => error: high"), []
+    rows = request((0, {"loss": 3}), world_size=1)
+    found = made.with_alerts(1, RUN, [rows], lambda _: tmp_path / "r", forwarded.append)
+    assert found == [rows, *forwarded]
+    assert len(forwarded) == 1
+
+    monkeypatch.setattr(made, "look_at", lambda *_: 1 / 0)
+    assert made.with_alerts(2, RUN, [rows], lambda _: tmp_path / "r", forwarded.append) == [rows]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stepmeter.collector.config_exporters import read_exporters
 from stepmeter.collector.config_extensions import authenticator, read_tokens
 from stepmeter.collector.destination import Destination
-from stepmeter.collector.scalars import duration_s, existing_file, flag, positive
+from stepmeter.collector.scalars import alert_rule, duration_s, existing_file, flag, positive
 from stepmeter.conventions import environment
 from stepmeter.errors import ConfigError, UsageError
 
@@ -253,23 +253,9 @@ def _processor(node: Node, default: CollectorConfig) -> CollectorConfig:
         default,
         directory=Path(keys["directory"].text()) if "directory" in keys else default.directory,
         flush_interval_s=duration_s(keys["flush_interval"]) if "flush_interval" in keys else default.flush_interval_s,
-        alert_rules=tuple(_rule(item) for item in keys["alert_rules"].items()) if "alert_rules" in keys else (),
+        alert_rules=tuple(alert_rule(item) for item in keys["alert_rules"].items()) if "alert_rules" in keys else (),
         alert_webhook=keys["alert_webhook"].text() if "alert_webhook" in keys else None,
     )
-
-
-def _rule(item: Node) -> Any:
-    """A rule as text, or as a mapping of text and options."""
-    from stepmeter.alerts.together import checked_rule
-
-    given = item.value
-    if not isinstance(given, str):
-        given = {key: option.value for key, option in item.entries().items()}
-    try:
-        checked_rule(given)
-    except UsageError as error:
-        raise item.error(str(error)) from None
-    return given
 
 
 def _pipelines(node: Node, exporters: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

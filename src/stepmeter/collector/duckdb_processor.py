@@ -230,7 +230,8 @@ class DuckdbProcessor:
             closed = self._backlog[0]
             try:
                 run, requests = closed.load()
-                requests = [*requests, *self._alerts_on(closed.number, run, requests)]
+                directory_of, forward = self._writer.open_run, self._on_durable
+                requests = self._rules.with_alerts(closed.number, run, requests, directory_of, forward)
                 self._health.count("rows_written", self._writer.write(closed.number, run, requests))
                 self._seen_file.append(closed.seen)
                 self._remove(closed)
@@ -246,20 +247,6 @@ class DuckdbProcessor:
                 self._waiting_bytes -= closed.size_bytes
         self.trouble = None
         return True
-
-    def _alerts_on(self, number: int, run: RunKey, requests: Sequence[Record]) -> Sequence[Record]:
-        """The alerts of rules over ranks, which whatever is wrong with them must not keep rows from the store."""
-        try:
-            alerts = self._rules.look_at(number, run, requests, self._writer.open_run)
-        except (OSError, UnavailableError):
-            raise
-        except Exception as error:
-            self._health.warn("rules_failed", f"alert rules failed on rows: {error!r}")
-            return ()
-        if self._on_durable:
-            for alert in alerts:
-                self._on_durable(alert)
-        return alerts
 
     def _remove(self, closed: Closed) -> None:
         if closed.number < self._slot.first_number:

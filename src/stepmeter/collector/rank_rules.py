@@ -15,6 +15,7 @@ from stepmeter.collector.journal import Record
 from stepmeter.collector.otlp import LOGS as LOGS_SIGNAL
 from stepmeter.collector.otlp import Encoding
 from stepmeter.collector.signals import CONTENTS, read
+from stepmeter.collector.verdicts import UnavailableError
 from stepmeter.conventions import attributes as words
 from stepmeter.conventions import logs
 from stepmeter.conventions.rows import Row
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 RULES_FILE: Final = "rules.json"
 """The rules that programs handed over, beside the run's segments: a collector that starts again goes on with them."""
 
+_DirectoryOf = Callable[[RunKey], Path | None]
 _RULE_MARK: Final = logs.RULE_EVENT.encode()
 _NAMES: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _RANK, _STREAM, _ATTEMPT = (ROWS.column_names.index(name) for name in ("rank", "stream", "attempt"))
@@ -71,6 +73,42 @@ class RankRules:
         self._fired: list[Record] = []
         self._last: tuple[int, list[Record]] = (-1, [])
         self._active = bool(given) or any(directory.glob(f"*/{RULES_FILE}"))
+
+    def with_alerts(
+        self,
+        number: int,
+        default_run: RunKey,
+        requests: Sequence[Record],
+        directory_of: _DirectoryOf,
+        forward: Callable[[Record], None] | None,
+    ) -> list[Record]:
+        """The requests of one journal file and the alerts on them; whatever is wrong with rules keeps no row back.
+
+        Args:
+            number: The file's number.
+            default_run: The run of telemetry that names none.
+            requests: The requests.
+            directory_of: Gives the directory of a run.
+            forward: Takes each alert on to other backends; None for nobody.
+
+        Returns:
+            All of them.
+
+        Raises:
+            OSError: The rules of a run can't be written; it is to be tried again.
+            UnavailableError: Likewise.
+        """
+        try:
+            alerts = self.look_at(number, default_run, requests, directory_of)
+        except (OSError, UnavailableError):
+            raise
+        except Exception as error:
+            self._health.warn("rules_failed", f"alert rules failed on rows: {error!r}")
+            alerts = []
+        if forward is not None:
+            for alert in alerts:
+                forward(alert)
+        return [*requests, *alerts]
 
     def look_at(
         self,

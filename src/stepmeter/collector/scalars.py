@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from stepmeter.errors import UsageError
 
 if TYPE_CHECKING:
     from stepmeter.collector.yaml_tree import Node
@@ -102,3 +104,27 @@ def existing_file(node: Node) -> str:
     if not Path(text).is_file():
         raise node.error(f'no file "{text}"; give the path of an existing one')
     return text
+
+
+def alert_rule(node: Node) -> Any:
+    """Read an alert rule over ranks.
+
+    Args:
+        node: Text, or a mapping of text and options.
+
+    Returns:
+        What `parse_rule` takes.
+
+    Raises:
+        ConfigError: It is none, or looks at no other rank.
+    """
+    from stepmeter.alerts.together import checked_rule  # when there is a rule: it loads the grammar's parser
+
+    given = node.value
+    if not isinstance(given, str):
+        given = {key: option.value for key, option in node.entries().items()}
+    try:
+        checked_rule(given)
+    except UsageError as error:
+        raise node.error(str(error)) from None
+    return given
