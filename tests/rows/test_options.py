@@ -20,6 +20,7 @@ def test_the_whole_run_prints_and_measures():
 
     assert row["n/a"] == 2
     assert "n/a/b" not in row
+    assert not any(name.startswith("count/") for name in row)  # which only span_count asks for
     assert [line.split()[:2] for line in lines] == [["->", "a"], ["<-", "a"]] * 2
 
 
