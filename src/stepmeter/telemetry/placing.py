@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from stepmeter.capture.span import Span
 from stepmeter.capture.step import StepTimeBatch
@@ -18,11 +18,15 @@ _KNOWN_STEPS = 10_000
 class Placing:
     """Finds the training step of spans that the step's context did not tell.
 
+    Args:
+        may_train: Whether a first step may come.
+
     Attributes:
         held: Spans that wait for their step, oldest first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_train: Callable[[], bool] = lambda: False) -> None:
+        self._may_train = may_train
         self.held: deque[tuple[int, Span]] = deque()
         self._ends_ns: list[int] = []
         self._steps: list[tuple[int, int]] = []  # (start in ns, number)
@@ -51,7 +55,7 @@ class Placing:
         Returns:
             Those that need not wait, earlier ones among them, with `training_step` set where they are in one.
         """
-        if not self._ends_ns:  # nobody trains
+        if not self._ends_ns and not self.held and not self._may_train():
             return [*spans]
         ready = []
         for span in spans:
@@ -59,7 +63,7 @@ class Placing:
                 self.held.append((now_ns, span))
             else:
                 ready.append(span)
-        last_ns = self._ends_ns[-1]
+        last_ns = self._ends_ns[-1] if self._ends_ns else 0
         while self.held:
             since_ns, span = self.held[0]
             if hold and span.end_ns > last_ns and now_ns - since_ns < HOLD_NS:
@@ -71,6 +75,8 @@ class Placing:
 
     def _step_at(self, at_ns: int) -> int | None:
         """The step that was in progress; what came before the first is in none, after the last in the next."""
+        if not self._ends_ns:
+            return None
         index = bisect_left(self._ends_ns, at_ns)
         if index == len(self._ends_ns):
             return self._steps[-1][1] + 1

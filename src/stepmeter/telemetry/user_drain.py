@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -62,7 +63,7 @@ class UserDrain:
         self._base = (("rank", rank), ("run", origin.run_name))
         self._rank = rank
         self._recorder = recorder
-        self._placing = Placing()
+        self._placing = Placing(lambda: "torch" in sys.modules)
         self._row_metrics = RowMetrics(aggregator)
         self._durations: dict[str, Distribution] = {}
         self._processors = extra_processors(trace_api.get_tracer_provider())
