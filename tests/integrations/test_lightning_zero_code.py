@@ -161,7 +161,9 @@ def test_lightning_1(old, tmp_path):
     script = tmp_path / "one.py"
     example = EXAMPLE.read_text(encoding="utf-8")
     script.write_text(
-        example.replace("import lightning\n", "import pytorch_lightning as lightning\n").replace(", verbose=False", "")
+        example.replace("import lightning\n", "import pytorch_lightning as lightning\n")
+        .replace(", verbose=False", "")
+        .replace("        strategy=args.strategy,\n", "")
     )
     directory = old("pytorch-lightning==1.9.5")
     done = stepmeter(
