@@ -164,13 +164,13 @@ def test_lightning_1(old, tmp_path):
         example.replace("import lightning\n", "import pytorch_lightning as lightning\n")
         .replace(", verbose=False", "")
         .replace("        strategy=args.strategy,\n", "")
+        .replace("(self, batch):", "(self, batch, batch_idx):")
     )
     directory = old("pytorch-lightning==1.9.5")
     done = stepmeter(
         *("run", script, "--epochs", 1, "--batch-size", 150),
         cwd=tmp_path,
         PYTHONPATH=str(directory),
-        STEPMETER_RUN_NAME="one",
     )
     assert done.returncode == 0, done.stderr
     rows = query(tmp_path / "stepmeter-runs" / "one", STEPS)
