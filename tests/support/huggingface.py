@@ -26,8 +26,8 @@ from stepmeter.instrumentation.instrumentor import finish, install, installed, u
 from stepmeter.integrations import hook_trainers, unhook_trainers
 
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
-UPDATES_SHORT_GROUPS = VERSION >= (4, 47)
-"""Before 4.47 the Trainer makes no update for a shorter last group of an epoch: it goes into the next epoch's first."""
+UPDATES_SHORT_GROUPS = VERSION >= (4, 57)
+"""Up to 4.48 at least no update is made for a shorter last group of an epoch, which goes into the next one's; 4.57 makes it."""
 
 
 class Net(nn.Module):

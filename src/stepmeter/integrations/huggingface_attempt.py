@@ -183,7 +183,7 @@ class Attempt:
             return
         if self._records:
             self._close(None)
-            if self._left > 0:  # transformers before 4.47 updates within a group after an uneven epoch
+            if self._left > 0:  # older transformers (4.48) updates within a group after an uneven epoch
                 self._collected = True
                 self._open()
                 return
