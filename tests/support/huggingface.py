@@ -27,7 +27,7 @@ from stepmeter.integrations import hook_trainers, unhook_trainers
 
 VERSION = tuple(int(part) for part in transformers.__version__.split(".")[:2])
 UPDATES_SHORT_GROUPS = VERSION >= (4, 57)
-"""Up to 4.48 at least no update is made for a shorter last group of an epoch, which goes into the next one's; 4.57 makes it."""
+"""Up to 4.48 at least a shorter last group of an epoch has no update of its own but goes into the next one."""
 
 
 class Net(nn.Module):
