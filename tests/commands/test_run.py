@@ -112,6 +112,43 @@ def test_a_collector_that_cannot_start_is_one_line(tmp_path):
     assert "the command runs without telemetry" in done.stderr
 
 
+def test_a_configuration_that_is_wrong_is_one_line(tmp_path):
+    """A collector that would not understand its configuration is told of before the program starts, in one line."""
+    (tmp_path / "wrong.yaml").write_text("receivers: {nothing: {}}", encoding="utf-8")
+    done = stepmeter("run", "--config", "wrong.yaml", "--", sys.executable, "-c", "print('hello')", cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert len(done.stderr.splitlines()) == 1
+    assert "wrong.yaml" in done.stderr
+    assert "the command runs without telemetry" in done.stderr
+
+
+def test_a_program_shorter_than_the_collectors_start(tmp_path):
+    """The program does not wait for the collector, and what it sends in its first moments is there all the same."""
+    program = "import stepmeter\nfor _ in range(5):\n    with stepmeter.span('brief'): pass"
+    done = stepmeter("run", "--quiet", "--name", "brief", "--", sys.executable, "-c", program, cwd=tmp_path)
+
+    assert done.returncode == 0
+    assert query(run_dir(tmp_path, "brief"), "SELECT count(*) FROM spans WHERE name = 'brief'") == [(5,)]
+
+
+def test_a_collector_that_ends_early_is_told_of_once(tmp_path):
+    """When the collector dies while the program runs, that is said at that moment, once, and the program goes on."""
+    program = (
+        "import os, pathlib, signal, subprocess, time\n"
+        "pids = subprocess.run(['pgrep', '-P', str(os.getppid()), '-f', 'collect'], capture_output=True, text=True)\n"
+        "os.kill(int(pids.stdout.split()[0]), signal.SIGKILL)\n"
+        "time.sleep(1)\n"
+        "print('went on')\n"
+    )
+    done = stepmeter("run", "--quiet", "--name", "early", "--", sys.executable, "-c", program, cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (0, "went on\n")
+    assert [line for line in done.stderr.splitlines() if "the collector" in line] == [
+        "stepmeter: the collector failed: SIGKILL ended it"
+    ]
+
+
 def test_a_run_without_a_step_says_so(tmp_path):
     """A program that never trains gets a verdict that says that there was no step, and its own exit code."""
     done = stepmeter("run", "--name", "nothing", "--", sys.executable, "-c", "print('hello')", cwd=tmp_path)

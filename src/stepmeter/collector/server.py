@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from stepmeter.collector.config import CollectorConfig, join_address
 from stepmeter.collector.decode import UNASSIGNED, RunKey
-from stepmeter.collector.forward import Forwarder
 from stepmeter.collector.health import LOGGER, Health
 from stepmeter.collector.otlp import SIGNALS
 from stepmeter.collector.receiver_grpc import GrpcReceiver
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from stepmeter.collector.duckdb_processor import DuckdbProcessor
+    from stepmeter.collector.forward import Forwarder
 
 _SWITCH_INTERVAL_S: Final = 0.001
 """How long a thread may keep the interpreter: building segments must not hold acknowledgements up for 5 ms each."""
@@ -110,6 +110,7 @@ class Collector:
 
     def _open(self, config: CollectorConfig, run: RunKey) -> None:
         from stepmeter.collector.duckdb_processor import DuckdbProcessor
+        from stepmeter.collector.forward import Forwarder
 
         self._forwarder = Forwarder(config.destinations, self.health)
         on_durable = self._forwarder.offer if config.destinations else None

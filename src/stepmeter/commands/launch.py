@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +24,7 @@ _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, sign
 _DRAIN_LIMIT_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Collector:
     """A collector process of ours.
 
@@ -35,6 +35,8 @@ class Collector:
         run_name: Its name.
         run_dir: Its directory.
         log: What it says, as a file.
+        address: Holds its port until it has taken it itself.
+        blamed: Whether its end has been told.
     """
 
     process: subprocess.Popen[bytes]
@@ -43,13 +45,39 @@ class Collector:
     run_name: str
     run_dir: Path
     log: IO[bytes]
+    address: socket.socket
+    blamed: bool = False
 
 
-def start_collector(directory: Path, name: str, environ: Mapping[str, str], config: Path | None = None) -> Collector:
-    """Start a collector on free loopback ports and wait until it is ready.
+def start_collector(directory: Path, name: str, environ: Mapping[str, str]) -> Collector:
+    """Start a collector and wait until it can be reached.
+
+    Args:
+        directory: Directory of runs.
+        name: Name of the run.
+        environ: As for `begin_collector`.
+
+    Returns:
+        The collector.
+
+    Raises:
+        StepmeterError: It did not start.
+    """
+    collector = begin_collector(directory, name, environ)
+    assert collector.process.stdout is not None  # noqa: S101 - for the type checker
+    if collector.process.stdout.readline():
+        return collector
+    with collector.address, collector.log, collector.process:
+        collector.process.kill()
+        collector.process.wait()
+        raise StepmeterError(f"the collector did not start: {_last_line(collector.log)}")
+
+
+def begin_collector(directory: Path, name: str, environ: Mapping[str, str], config: Path | None = None) -> Collector:
+    """Start a collector on a loopback port, and do not wait: what it is sent meanwhile is sent again by the sender.
 
     It leads a session of its own, so that Ctrl-C does not reach it, and ends when our end of its stdin closes, so
-    that it never outlives us.
+    that it never outlives us. What commonly keeps one from starting is looked at here.
 
     Args:
         directory: Directory of runs.
@@ -59,13 +87,19 @@ def start_collector(directory: Path, name: str, environ: Mapping[str, str], conf
         config: Its configuration file; None = the built-in one.
 
     Returns:
-        The collector.
+        The collector; the run's directory is there.
 
     Raises:
-        StepmeterError: It did not start.
+        StepmeterError: It would not start.
     """
     run_id = environ.get(environment.RUN_ID) or new_run_id()
-    listen = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--json", "--until-stdin-closes"]
+    run_dir = _claim(directory, run_id, name, environ, config)
+    address = socket.socket()
+    # bound, not listening: on Linux the collector may bind and listen beside it, and nobody else takes the port
+    address.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    address.bind(("127.0.0.1", 0))
+    grpc = f"127.0.0.1:{address.getsockname()[1]}"
+    listen = ["--grpc", grpc, "--http", "127.0.0.1:0", "--json", "--until-stdin-closes"]
     command = [sys.executable, "-m", "stepmeter.cli", "collect", "--dir", str(directory), *listen]
     command += [*forward_arguments(environ), *(["--config", str(config)] if config else [])]
     log = tempfile.TemporaryFile()  # noqa: SIM115 - read when the collector has ended
@@ -77,16 +111,34 @@ def start_collector(directory: Path, name: str, environ: Mapping[str, str], conf
         stderr=log,
         start_new_session=True,
     )
-    assert process.stdout is not None  # noqa: S101 - for the type checker
-    line = process.stdout.readline()
+    return Collector(process, grpc, run_id, name, run_dir, log, address)
+
+
+def _claim(directory: Path, run_id: str, name: str, environ: Mapping[str, str], config: Path | None) -> Path:
+    from stepmeter.store.segments import claim_run
+
+    if config is not None:
+        from stepmeter.collector.config import read_config
+
+        read_config(config, environ)
     try:
-        ready = json.loads(line)
-        return Collector(process, ready["grpc"], run_id, name, Path(ready["run_dir"]), log)
-    except (ValueError, KeyError, TypeError):
-        with log, process:
-            process.kill()
-            process.wait()
-            raise StepmeterError(f"the collector did not start: {_last_line(log)}") from None
+        return claim_run(directory, run_id, name)
+    except OSError as error:
+        problem = error.strerror or str(error)
+        raise StepmeterError(f"can't write to {directory}: {problem}; choose another with --dir") from error
+
+
+def blame_if_ended(collector: Collector) -> None:
+    """Say so, once, when a collector has ended by itself.
+
+    Args:
+        collector: The collector.
+    """
+    if not collector.blamed and collector.process.poll() is not None:
+        collector.blamed = True
+        code = collector.process.returncode
+        why = f"{signal.Signals(-code).name} ended it" if code < 0 else _last_line(collector.log)
+        print(f"stepmeter: the collector failed: {why}", file=sys.stderr)
 
 
 def stop_collector(collector: Collector) -> None:
@@ -96,7 +148,7 @@ def stop_collector(collector: Collector) -> None:
         collector: The collector.
     """
     process = collector.process
-    with collector.log, process:
+    with collector.address, collector.log, process:
         assert process.stdin is not None  # noqa: S101 - for the type checker
         process.stdin.close()
         try:
@@ -104,10 +156,10 @@ def stop_collector(collector: Collector) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+            collector.blamed = True
             print(f"stepmeter: the collector took over {_DRAIN_LIMIT_S:.0f} s to end and was killed", file=sys.stderr)
-            return
         if process.returncode != 0:
-            print(f"stepmeter: the collector failed: {_last_line(collector.log)}", file=sys.stderr)
+            blame_if_ended(collector)
 
 
 def instrumented(environ: Mapping[str, str], collector: Collector | None = None) -> dict[str, str]:
@@ -140,7 +192,12 @@ def instrumented(environ: Mapping[str, str], collector: Collector | None = None)
     return made
 
 
-def run_command(command: Sequence[str], environ: Mapping[str, str], beside: Beside | None = None) -> int:
+def run_command(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    beside: Beside | None = None,
+    collector: Collector | None = None,
+) -> int:
     """Run a command to its end and pass signals on to it.
 
     A signal from the terminal has reached the command already, since it is of our process group; only one that was
@@ -150,6 +207,7 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], beside: Besi
         command: Program and arguments.
         environ: Its environment.
         beside: What goes on beside it.
+        collector: The collector that it sends to; its end is told when it comes.
 
     Returns:
         Its exit code; 128 + n when signal n ended it.
@@ -168,7 +226,10 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], beside: Besi
             beside.begin(process)
         while process.poll() is None:
             received = signal.sigwaitinfo(waited_for)
-            if received.si_signo != signal.SIGCHLD and not _from_terminal(received):
+            if received.si_signo == signal.SIGCHLD:
+                if collector is not None:
+                    blame_if_ended(collector)
+            elif not _from_terminal(received):
                 process.send_signal(received.si_signo)
         if beside:
             beside.end()

@@ -68,7 +68,7 @@ def execute(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.dir or environ.get(environment.DIR) or environment.DEFAULT_DIR)
     name = arguments.name or default_name(arguments.command)
     try:
-        collector = launch.start_collector(directory, name, environ, arguments.config)
+        collector = launch.begin_collector(directory, name, environ, arguments.config)
     except StepmeterError as error:
         print(f"stepmeter: {error}; the command runs without telemetry", file=sys.stderr)
         return launch.run_command(command, environ)
@@ -78,7 +78,9 @@ def execute(arguments: argparse.Namespace) -> int:
             child_environ = launch.instrumented(environ, collector)
             if attempt is not None:
                 child_environ.setdefault(environment.ATTEMPT, str(attempt))
-            code = launch.run_command(command, unbuffered(child_environ) if arguments.live else child_environ, beside)
+            if arguments.live:
+                child_environ = unbuffered(child_environ)
+            code = launch.run_command(command, child_environ, beside, collector)
     finally:
         launch.stop_collector(collector)
     complete = take_in(collector.run_dir)
