@@ -155,14 +155,32 @@ def start_up():
     return ours - plain
 
 
-def exit_time(protocol, endpoint):
-    """Seconds from the program's last line to the end of its process."""
+def exit_time(words, **changes):
+    """Seconds from the program's last line to the end of its process; the least of three."""
     with tempfile.TemporaryDirectory() as directory:
         script = Path(directory) / "train.py"
         script.write_text(TRAIN, encoding="utf-8")
-        command = [INSTRUMENT, sys.executable, str(script), "50", "0"]
-        out, _ = run(command, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
-        return time.time() - float(out.split()[-1])
+        command = [*words, sys.executable, str(script), "50", "0"]
+        return min(time.time() - float(run(command, **changes)[0].split()[-1]) for _ in range(3))
+
+
+def exit_rows():
+    """How long exit takes beyond that of plain Python, which with torch is most of a second itself."""
+    plain = exit_time([])
+    for protocol in ("grpc", "http/protobuf"):
+        with socket.create_server(("127.0.0.1", 0)) as hole:
+            for name, endpoint in (("backend down", 9), ("black hole", hole.getsockname()[1])):
+                ours = exit_time(
+                    [INSTRUMENT],
+                    OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{endpoint}",
+                    OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
+                )
+                yield {
+                    "what": f"exit, {name}, {protocol}",
+                    "measured": f"+{ours - plain:.2f} s to {plain:.2f} s",
+                    "target": "<= 2 s in all",
+                    "met": ours <= 2,
+                }
 
 
 def wall_overhead(kind, children):
@@ -211,22 +229,7 @@ def rows():
         "target": "<= 1.0 s",
         "met": value <= 1.0,
     }
-    for protocol in ("grpc", "http/protobuf"):
-        value = exit_time(protocol, "http://127.0.0.1:9")
-        yield {
-            "what": f"exit, backend down, {protocol}",
-            "measured": f"{value:.2f} s",
-            "target": "<= 2 s",
-            "met": value <= 2,
-        }
-        with socket.create_server(("127.0.0.1", 0)) as hole:
-            value = exit_time(protocol, f"http://127.0.0.1:{hole.getsockname()[1]}")
-        yield {
-            "what": f"exit, black hole, {protocol}",
-            "measured": f"{value:.2f} s",
-            "target": "<= 2 s",
-            "met": value <= 2,
-        }
+    yield from exit_rows()
     for kind in ("torch", "python"):
         for name, budget in (("children on", "50"), ("children off", "0")):
             value, step_ms = wall_overhead(kind, budget)
