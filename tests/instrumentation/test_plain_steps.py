@@ -17,7 +17,7 @@ def program(seed):
     net = model()
     optimizers = [torch.optim.SGD(net[0].parameters(), 0.01), torch.optim.Adam(net[2].parameters())]
     ways = ["plain"] * 6 + ["both", "accumulate", "evaluate", "twice", "nothing", "fail", "eval mode", "no update"]
-    for _epoch in range(3):
+    for _epoch in range(6):
         for batch in loader(8):
             way = chance.choice(ways)
             if way == "evaluate":
