@@ -73,7 +73,7 @@ def test_opentelemetry_instrument_alone_is_enough(tmp_path, protocol):
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_a_dead_backend_costs_two_lines_and_no_step(protocol, tmp_path):
+def test_a_dead_backend_costs_a_line_or_two_and_no_step(protocol, tmp_path):
     """With nobody at the endpoint the program ends as it would alone, and stderr says once where its steps are."""
     done = instrumented(
         *(TINY, "--steps", 12),
@@ -86,9 +86,9 @@ def test_a_dead_backend_costs_two_lines_and_no_step(protocol, tmp_path):
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 12)
     lines = done.stderr.splitlines()
     assert all(line.startswith("stepmeter: ") for line in lines), done.stderr
-    assert sorted("not delivered: " in line for line in lines) == [False, True]
+    (said,) = [line for line in lines if "not delivered: " in line]
     (kept,) = (tmp_path / "lonely" / "otlp").iterdir()
-    assert f"`stepmeter ingest {kept}`" in lines[1]
+    assert f"`stepmeter ingest {kept}`" in said
     assert main(["ingest", str(kept), "--dir", str(tmp_path / "runs")]) == 0
     assert query(tmp_path / "runs" / "lonely", "SELECT count(*), max(step) FROM steps") == [(12, 12)]
 
