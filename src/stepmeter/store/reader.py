@@ -26,6 +26,7 @@ from stepmeter.store.identity import RUN_FILE, RunIdentity, read_identity, requi
 from stepmeter.store.listing import Cursor, Listing
 from stepmeter.store.needed import EVERYTHING, needed
 from stepmeter.store.query import Answer, one_line, read_answer, require_query
+from stepmeter.store.recent import read_recent
 from stepmeter.store.watermark import RankWatermark
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from stepmeter.store.files import Segment
+    from stepmeter.store.model import Table
     from stepmeter.store.needed import Needed
 
 __all__ = ["Cursor", "RankWatermark", "RunReader", "Snapshot", "Spill", "find_run", "open_run"]
@@ -270,6 +272,20 @@ class Snapshot:
             StoreError: The statement is wrong or the data can't be read.
         """
         return self._ask(sql, lambda connection: connection.execute(sql, list(parameters)).fetchnumpy())
+
+    def recent(self, table: Table, names: Sequence[str]) -> dict[str, np.ndarray[Any, Any]] | None:
+        """Read columns of a table that has only a few segments in this snapshot, at a tenth of a statement's cost.
+
+        Args:
+            table: The table.
+            names: Its columns.
+
+        Returns:
+            For each column an array, masked where null, in no order and with what a collector got twice. None where
+            a statement is the way.
+        """
+        segments = self._listing.segments.get(table, ())
+        return read_recent([segment.path for segment in segments], names)
 
     def answer(self, sql: str) -> Answer:
         """Run a query that a person wrote, and nothing that would write.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from stepmeter.analysis.queries import query
 from stepmeter.analysis.step_time.columns import StepTimeColumns, from_store
+from stepmeter.analysis.step_time.fresh import read_fresh
 from stepmeter.analysis.step_time.silence import silent_ranks
 from stepmeter.analysis.step_time.source import RankIdentity, RankProgress
 
@@ -83,7 +84,7 @@ def last_shared_step(positions: Mapping[int, RankPosition]) -> int:
 def read_tail(
     source: Snapshot, attempt: int, known: Mapping[int, RankPosition], lookback_steps: int, before: Tail | None
 ) -> Tail:
-    """Read the end of a run with one statement.
+    """Read the end of a run: with one statement, or what came since without one.
 
     Args:
         source: One snapshot of the store, without the segments that `before` is of.
@@ -96,7 +97,9 @@ def read_tail(
         The tail.
     """
     first = last_shared_step(known) - lookback_steps + 1
-    rows = from_store(source.tail(first).columns(query("step_rows"), (attempt, first, LAST_STEP)))
+    recent = source.tail(first)
+    found = None if before is None else read_fresh(recent, attempt, first)
+    rows = from_store(found or recent.columns(query("step_rows"), (attempt, first, LAST_STEP)))
     if before is not None:
         rows = before.rows.and_later(rows, first)
     return Tail(attempt, first, rows, _caught_up(known, rows))
