@@ -24,7 +24,8 @@ def _few_objects():
 @pytest.fixture
 def recorder():
     """Watches torch strictly: a failure of ours fails the test."""
-    gc.collect()  # optimizers of the test before would be waited for
+    gc.collect()  # optimizers of the tests before would be waited for,
+    gc.freeze()  # those too that other packages keep
     recorder = Recorder()
     install(recorder, strict=True)
     yield recorder

@@ -1,6 +1,7 @@
 """Runs stepmeter and programs as a user would: as processes, in a directory of their own."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def start_stepmeter(*words, cwd, **environ):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in what a shell has put behind
     )
 
 
