@@ -161,7 +161,7 @@ def exit_time(words, **changes):
         script = Path(directory) / "train.py"
         script.write_text(TRAIN, encoding="utf-8")
         command = [*words, sys.executable, str(script), "50", "0"]
-        return min(time.time() - float(run(command, **changes)[0].split()[-1]) for _ in range(3))
+        return min(-float(run(command, **changes)[0].split()[-1]) + time.time() for _ in range(3))
 
 
 def exit_rows():
