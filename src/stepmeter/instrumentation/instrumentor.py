@@ -6,19 +6,12 @@ import functools
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.step import Recorder, StepCapture, use_recorder
 from stepmeter.conventions import environment
-
-
-class _Switch(Protocol):
-    """Something with an inverse."""
-
-    def on(self) -> None: ...
-
-    def off(self) -> None: ...
+from stepmeter.instrumentation.patch import Switch, all_on
 
 
 class Installation:
@@ -51,7 +44,7 @@ class Installation:
         boundaries.on_close = self._closing
         boundaries.before_fetch = self.roots.scan
         self.roots.on_scan = self._scanned
-        self.switches: list[_Switch] = [
+        self.switches: list[Switch] = [
             *dataloader.patches(boundaries),
             *backward.patches(boundaries),
             *optimizer.patches(boundaries, self.roots.parameters_added),
@@ -101,15 +94,15 @@ class Installation:
         if measures_memory(os.environ):
             boundaries.memory = memory.of_device(device, hw_id(device))
         if first:
-            switches: list[_Switch] = [*transfer.patches(boundaries), *cuda.patches(timer, self._compiling)]
-            _all_on(switches)
+            switches: list[Switch] = [*transfer.patches(boundaries), *cuda.patches(timer, self._compiling)]
+            all_on(switches)
             self.switches += switches
 
     def on(self) -> None:
         """Put everything in place, or nothing."""
         from stepmeter.instrumentation.compiled import skip_frames
 
-        _all_on(self.switches)
+        all_on(self.switches)
         skip_frames(function for switch in self.switches for function in getattr(switch, "functions", ()))
 
     def off(self) -> None:
@@ -118,18 +111,6 @@ class Installation:
         for switch in reversed(self.switches):
             switch.off()
         self.roots.off()
-
-
-def _all_on(switches: list[_Switch]) -> None:
-    done: list[_Switch] = []
-    try:
-        for switch in switches:
-            switch.on()
-            done.append(switch)
-    except BaseException:
-        for switch in reversed(done):
-            switch.off()
-        raise
 
 
 def measures_memory(environ: Mapping[str, str]) -> bool:

@@ -1,9 +1,9 @@
-"""One replaced attribute, and its way back."""
+"""Changes with a way back: one replaced attribute, and several that are made all or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 _ABSENT: Final = object()
 
@@ -46,3 +46,30 @@ class Patch:
         else:
             setattr(self.owner, self.name, self._original)
         self._original = self._replacement = _ABSENT
+
+
+class Switch(Protocol):
+    """A change to somebody's module, with an inverse."""
+
+    def on(self) -> None:
+        """Make it."""
+
+    def off(self) -> None:
+        """Undo it."""
+
+
+def all_on(switches: Sequence[Switch]) -> None:
+    """Make several changes, or none when one can't be made.
+
+    Args:
+        switches: The changes, made in this order.
+    """
+    done: list[Switch] = []
+    try:
+        for switch in switches:
+            switch.on()
+            done.append(switch)
+    except BaseException:
+        for switch in reversed(done):
+            switch.off()
+        raise

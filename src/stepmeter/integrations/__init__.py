@@ -6,20 +6,10 @@ import functools
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from stepmeter.capture.step import Recorder
-
-
-class Switch(Protocol):
-    """One change of a trainer, with its inverse; such as `stepmeter.instrumentation.patch.Patch`."""
-
-    def on(self) -> None:
-        """Make the change."""
-
-    def off(self) -> None:
-        """Undo it."""
-
+from stepmeter.instrumentation.patch import Switch, all_on
 
 TRAINERS: Final = {
     "accelerate.data_loader": "stepmeter.integrations.accelerate",
@@ -77,19 +67,8 @@ def _loaded(ours: str, module: Any) -> None:
     if recorder is None or module.__name__ in _on:
         return
     try:
-        _on[module.__name__] = _all_on(importlib.import_module(ours).switches(module, recorder))
+        switches = importlib.import_module(ours).switches(module, recorder)
+        all_on(switches)
+        _on[module.__name__] = switches
     except Exception as error:
         recorder.fault("trainer", error)
-
-
-def _all_on(switches: Sequence[Switch]) -> Sequence[Switch]:
-    done: list[Switch] = []
-    try:
-        for switch in switches:
-            switch.on()
-            done.append(switch)
-    except BaseException:
-        for switch in reversed(done):
-            switch.off()
-        raise
-    return done
