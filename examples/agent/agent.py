@@ -83,7 +83,7 @@ def main():
     arguments = parser.parse_args()
     with beside(Path(__file__).parent / "server.py", stdout=subprocess.PIPE) as server:
         url = f"http://127.0.0.1:{int(server.stdout.readline())}"
-        sample = ("sample", "--no-collector", "--scrape", f"{url}/metrics", "--engine", "vllm", "--interval", "0.1")
+        sample = ("sample", "--no-collector", "--scrape", f"{url}/metrics", "--engine", "vllm", "--interval", "0.05")
         with beside("-m", "stepmeter.cli", *sample, stderr=subprocess.PIPE) as sampling:
             sampling.stderr.readline()  # it says so when first readings are there
             with OpenAI(base_url=f"{url}/v1", api_key="none") as client:

@@ -24,7 +24,7 @@ CACHED_BLOCKS = 4096
 class ByteModel(nn.Module):
     """Says which byte comes next."""
 
-    def __init__(self, width=256, layers=2):
+    def __init__(self, width=512, layers=2):
         super().__init__()
         self.embedding = nn.Embedding(256, width)
         self.recurrent = nn.GRU(width, width, layers, batch_first=True)

@@ -84,7 +84,7 @@ def test_an_agents_task_is_priced(agent):
 
     assert [step["kind"] for step in steps] == KINDS
     assert found["dropped_steps"] == []
-    assert [step["usage_output_tokens"] for step in steps if step["kind"] == "llm_call"] == [40] * 4
+    assert [step["usage_output_tokens"] for step in steps if step["kind"] == "llm_call"] == [200] * 4
     assert {step["model"] for step in steps if step["kind"] == "llm_call"} == {"tiny"}
     assert sum(step["energy_mj"] for step in steps) + found["unattributed_energy_mj"] == found["total_energy_mj"] > 0
     for step in steps:
@@ -92,7 +92,7 @@ def test_an_agents_task_is_priced(agent):
         assert estimate["lower_mj"] <= estimate["value_mj"] <= estimate["upper_mj"]
         assert estimate["lower_mj"] <= 300_000 * step_s(step) <= estimate["upper_mj"]
         assert step["energy_mj"] <= estimate["upper_mj"]
-    assert found["total_generation_tokens"] == found["tokens"]["total"] == 160
+    assert found["total_generation_tokens"] == found["tokens"]["total"] == 800
     # each prompt begins as the one before it
     hits = [step["cache_hits_delta"] for step in steps if step["kind"] == "llm_call"]
     assert hits[-1] > 0
@@ -111,5 +111,5 @@ def test_without_a_device_times_and_tokens_are_told(agent):
     assert text.startswith("No energy of devices: no device sent hw.power")
     rows = [line.split() for line in text.splitlines() if line[:1].isdigit()]
     assert [row[1] for row in rows] == KINDS
-    assert "40" in rows[0]
+    assert "200" in rows[0]
     assert "CPUs" in text

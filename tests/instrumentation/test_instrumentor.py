@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from stepmeter.capture.step import Recorder
-from stepmeter.instrumentation.instrumentor import hook_torch, install, uninstall
+from stepmeter.instrumentation.instrumentor import hook_torch, install, installed, uninstall
 
 PLACES = [
     (DataLoader, "__iter__"),
@@ -55,6 +55,22 @@ def test_uninstall_restores_identical_objects():
     assert not any(one is other for one, other in zip(before, during, strict=True))
     assert hooks_after == hooks
     assert not any("_compiled_call_impl" in module.__dict__ for module in net.modules())
+
+
+def test_switching_on_twice_is_switching_on_once(recorder):  # noqa: ARG001 - it installs
+    """A change that stands already is not made over itself, so that undoing it once undoes it."""
+    switches = installed().switches
+    once = standing()
+
+    for switch in switches:
+        switch.on()
+
+    assert standing() == once
+    for switch in switches:
+        switch.off()
+    now = standing()
+    assert not now[1]
+    assert not any(mine is theirs for mine, theirs in zip(now[0], once[0], strict=True))
 
 
 def test_all_or_nothing(monkeypatch):

@@ -54,7 +54,9 @@ class Hooks:
         self._handles: list[Any] = []
 
     def on(self) -> None:
-        """Register them."""
+        """Register them; harmless when they are."""
+        if self._handles:
+            return
         before, after = self.functions
         self._handles.append(register_optimizer_step_pre_hook(before))
         self._handles.append(register_optimizer_step_post_hook(after))

@@ -32,7 +32,9 @@ class Patch:
         self._replacement: Any = _ABSENT
 
     def on(self) -> None:
-        """Put the replacement in place."""
+        """Put the replacement in place; harmless when it is there already."""
+        if self._replacement is not _ABSENT and self.owner.__dict__.get(self.name) is self._replacement:
+            return
         self._original = self.owner.__dict__.get(self.name, _ABSENT)
         self._replacement = self._wrap(getattr(self.owner, self.name))
         setattr(self.owner, self.name, self._replacement)
