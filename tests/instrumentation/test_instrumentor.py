@@ -57,7 +57,7 @@ def test_uninstall_restores_identical_objects():
     assert not any("_compiled_call_impl" in module.__dict__ for module in net.modules())
 
 
-def test_switching_on_twice_is_switching_on_once(recorder):  # noqa: ARG001 - it installs
+def test_switching_on_twice_is_switching_on_once(recorder):
     """A change that stands already is not made over itself, so that undoing it once undoes it."""
     switches = installed().switches
     once = standing()
