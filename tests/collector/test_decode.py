@@ -220,8 +220,10 @@ def test_every_integer_is_read_as_it_is(number, reordered):
     key, value = KeyValue(key=pair.key).SerializeToString(), KeyValue(value=pair.value).SerializeToString()
     step.attributes.append(pair)
     assert rows_of(traces(step), STEPS)[0]["tokens"] == number
+    pair = value + key if reordered else key + value
     message = read_traces(body)
-    message.resource_spans[0].scope_spans[0].spans[0].attributes.append(value + key if reordered else key + value)
+    spans = message.resource_spans[0].scope_spans[0].spans
+    spans[0] += bytes((0x4A, len(pair))) + pair
     rows = Rows()
     decode_spans(message, DEFAULT, rows)
     assert rows.of(RUN, STEPS)[0][STEPS.column_names.index("tokens")] == number

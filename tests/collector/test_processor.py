@@ -226,7 +226,8 @@ def test_a_journal_that_nobody_can_read_is_kept_aside(start, tmp_path):
     """A left-over journal of an unknown kind stops nothing and is not thrown away."""
     slot = take_slot(tmp_path)
     path = slot.journal_dir / "000000000001.journal"
-    path.write_bytes(journal._framed(99, 0, b"from the future", 1))
+    body = b"from the future"
+    path.write_bytes(journal._head(99, 0, body, 1) + body)
     slot.release()
     processor = start()
     processor.accept(record(traces(step_span(1))))

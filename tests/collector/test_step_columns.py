@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,14 +14,16 @@ from tests.support.rows import MS
 from stepmeter.collector import step_columns
 from stepmeter.collector.decode import Rows, RunKey
 from stepmeter.collector.decode_traces import decode_spans, reject_spans
-from stepmeter.collector.step_columns import integers
+from stepmeter.collector.step_layout import UnfitError, layout_of
 from stepmeter.collector.wire import read_traces
+from stepmeter.conventions.phases import PHASES
 from stepmeter.store.arrow import to_arrow
 from stepmeter.store.schema import SPANS, STEPS
 from stepmeter.store.segments import create_run
 from stepmeter.store.watermark import Watermark, read_watermarks
 
 RUN = RunKey("run-1")
+NAMES = ("stepmeter.samples", "stepmeter.tokens", *(f"stepmeter.phase.{p}.cpu_ns" for p in PHASES[:4]))
 ANY_INT = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 300))
 
 
@@ -63,26 +66,42 @@ def test_other_spans_between_steps_stay_spans():
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
-        ({"stepmeter.tokens": 5}, "one has more attributes"),
         ({"stepmeter.samples": "many"}, "a number is a text in one"),
         ({"stepmeter.samples": True}, "a number is a flag in one"),
         ({"stepmeter.samples": 1.5}, "a number is a fraction in one"),
-        ({"stepmeter.attempt": 1}, "one is of another attempt"),
-        ({"stepmeter.rank": 5}, "one is of another rank"),
         ({"extra": "x", "stepmeter.samples": 3}, "one has an attribute without a column"),
-        ({"stepmeter.strategy": "fsdp"}, "a text differs"),
     ],
 )
-def test_a_step_that_is_unlike_the_others_is_read_for_itself(odd, why):
-    """Steps that differ in more than numbers are decoded one by one, to the same rows."""
+def test_a_step_that_does_not_fit_columns_is_read_for_itself(odd, why):
+    """A step whose attributes are no columns is decoded alone, to the same row; the others stay together."""
     common = {"stepmeter.samples": 8, "stepmeter.strategy": "ddp"}
-    steps = [step_span(n, **{**common, **(odd if n == 7 else {})}) for n in range(1, 20)]
-    assert together(traces(*steps)) == [], why
+    steps = [step_span(n, **{**common, **(odd if n == 7 else {})}) for n in range(2, 21)]
+    assert [block.length for block in together(traces(*steps))] == [18], why
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"stepmeter.tokens": 5}, {"stepmeter.attempt": 1}, {"stepmeter.rank": 5}, {"stepmeter.strategy": "fsdp"}],
+)
+def test_steps_with_other_attributes_are_a_block_of_their_own(odd):
+    """A block's steps say the same things of themselves, are of one rank and attempt, and of one text each."""
+    common = {"stepmeter.samples": 8, "stepmeter.strategy": "ddp"}
+    steps = [step_span(n, **{**common, **(odd if n % 3 == 0 else {})}) for n in range(2, 32)]
+    assert sorted(block.length for block in together(traces(*steps))) == [10, 20]
+
+
+def test_numbers_of_any_length_are_one_block_in_the_order_in_which_they_came():
+    """Numbers take more bytes as they grow; a reader sees nothing of that."""
+    numbers = [7, 2**40, 300, -1, 5, 2**62, 301]
+    steps = [step_span(n, **{"stepmeter.phase.forward.cpu_ns": found}) for n, found in enumerate(numbers, 2)]
+    (block,) = together(traces(*steps))
+    assert block.columns[STEPS.column_names.index("forward_cpu_ns")].tolist() == numbers
+    assert block.columns[STEPS.column_names.index("step")].tolist() == [2, 3, 4, 5, 6, 7, 8]
 
 
 def test_two_values_of_one_attribute_and_none_are_left_to_the_way_of_single_rows():
     """The last of two values counts, and a step without a number stays a span, among many as alone."""
-    twice = [step_span(n) for n in range(1, 20)]
+    twice = [step_span(n) for n in range(2, 21)]
     for step in twice:
         step.attributes.append(KeyValue(key="stepmeter.world_size", value=AnyValue(int_value=step.span_id[-1])))
     assert together(traces(*twice)) == []
@@ -93,15 +112,21 @@ def test_two_values_of_one_attribute_and_none_are_left_to_the_way_of_single_rows
     assert together(traces(*nameless)) == []
 
 
+def test_more_layouts_than_are_looked_for_are_read_one_by_one():
+    """However many kinds of steps a request has, each step becomes its row once."""
+    facts = [{name: 1 for number, name in enumerate(NAMES) if kinds >> number & 1} for kinds in range(64)]
+    steps = [step_span(n, **found) for n, found in enumerate(facts, 2)]
+    assert sum(block.length for block in together(traces(*steps))) < len(steps)
+
+
 def test_spans_that_can_not_be_held_are_rejected_among_many():
     """A bad id or time among many steps is counted, and keeps none of the others out."""
-    steps = [step_span(n) for n in range(1, 20)]
+    steps = [step_span(n) for n in range(2, 21)]
     steps[3].span_id = b"short"
     steps[5].end_time_unix_nano = 2**63
     request = traces(*steps)
     assert reject_spans(request) == (2, "span with ids of 16 and 5 bytes, expected 16 and 8")
-    assert together(request) == []
-    assert len(decoded(request, 1).of(RUN, STEPS)) == 17
+    assert [block.length for block in together(request)] == [17]
 
 
 @given(st.lists(st.tuples(ANY_INT, ANY_INT, st.sampled_from([1, True, "x", 2.5])), min_size=1, max_size=8))
@@ -117,18 +142,17 @@ def test_whatever_the_values_both_ways_give_the_same(values):
 @given(st.lists(ANY_INT, min_size=1, max_size=20))
 def test_integers_are_decoded_as_protobuf_encodes_them(numbers):
     """Each integer of 64 bits comes out as it went in, whatever the lengths beside it."""
-    tails = [bytes((len(value),)) + value for value in (AnyValue(int_value=n).SerializeToString() for n in numbers)]
-    assert integers(tails).tolist() == numbers
+    (block,) = together(traces(*(step_span(n, **{"stepmeter.tokens": tokens}) for n, tokens in enumerate(numbers, 2))))
+    assert block.columns[STEPS.column_names.index("tokens")].tolist() == numbers
 
 
-@given(st.lists(st.binary(max_size=14), min_size=1, max_size=4))
-def test_bytes_that_are_no_integers_are_none(tails):
-    """Whatever is not one integer of the stated length is refused; what passes is what protobuf reads."""
-    found = integers(tails)
-    if found is not None:
-        assert isinstance(found, np.ndarray)
-        assert found.tolist() == [AnyValue.FromString(tail[1:]).int_value for tail in tails]
-    assert integers([]).size == 0
+@given(st.binary(max_size=80), st.booleans())
+def test_bytes_that_are_no_step_have_no_layout(noise, behind):
+    """Whatever the bytes, there is a layout or one error; a number that does not end has none."""
+    step = step_span(1).SerializeToString()
+    for body in (noise, step + noise if behind else noise + step):
+        with contextlib.suppress(UnfitError):
+            layout_of(body, b"stepmeter.step", {}, lambda pair: (pair[-1] if pair else 0, pair))
 
 
 def test_the_watermark_counts_blocks_as_rows(tmp_path):

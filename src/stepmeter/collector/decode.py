@@ -201,20 +201,19 @@ def has_type(value: Any, attribute: Attribute) -> bool:
     return type(value) is _PYTHON_TYPES[attribute.type]
 
 
-def take(attributes: dict[str, Any], attribute: Attribute, otherwise: dict[str, Any]) -> Any:
+def take(attributes: dict[str, Any], attribute: Attribute, otherwise: Any = None) -> Any:
     """Move an attribute into its column; one of a wrong type stays where it is.
 
     Args:
         attributes: Plain attributes, from which it is taken.
         attribute: Which one.
-        otherwise: Where it is looked up when it is not among them.
+        otherwise: What holds when it is not among them.
 
     Returns:
-        Its value, or None.
+        Its value, or what holds otherwise.
     """
-    if has_type(attributes.get(attribute.key), attribute):
-        return attributes.pop(attribute.key)
-    return typed(otherwise, attribute)
+    key = attribute.key
+    return attributes.pop(key) if key in attributes and has_type(attributes[key], attribute) else otherwise
 
 
 def resource_facts(resource: Any) -> ResourceFacts:

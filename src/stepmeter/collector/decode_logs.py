@@ -17,6 +17,7 @@ from stepmeter.collector.decode import (
     resource_facts,
     take,
     to_json,
+    typed,
 )
 from stepmeter.conventions.attributes import ATTEMPT, RANK, STEP
 from stepmeter.conventions.logs import ROW_EVENT, STREAM, VALUES_KEY
@@ -80,13 +81,13 @@ def _problem(record: Any) -> str | None:
 
 def _row(run: RunKey, facts: ResourceFacts, record: Any, attributes: dict[str, Any]) -> Row:
     values = attributes.pop(VALUES_KEY)
-    attempt = take(attributes, ATTEMPT, facts.attributes)
+    attempt = take(attributes, ATTEMPT, typed(facts.attributes, ATTEMPT))
     return (
         run.run_id,
         0 if attempt is None else attempt,
-        take(attributes, STEP, {}),
-        take(attributes, STREAM, {}),
-        take(attributes, RANK, facts.attributes),
+        take(attributes, STEP),
+        take(attributes, STREAM),
+        take(attributes, RANK, typed(facts.attributes, RANK)),
         record.time_unix_nano or record.observed_time_unix_nano,
         orjson.dumps(values).decode(),
         facts.resource_id,
@@ -109,8 +110,8 @@ def _log(run: RunKey, facts: ResourceFacts, scope: Any, record: Any, attributes:
         facts.service_name,
         scope.name or None,
         scope.version or None,
-        take(attributes, RANK, facts.attributes),
-        take(attributes, STEP, {}),
+        take(attributes, RANK, typed(facts.attributes, RANK)),
+        take(attributes, STEP),
         facts.resource_id,
         to_json(attributes),
     )

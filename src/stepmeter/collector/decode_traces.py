@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
@@ -21,7 +21,7 @@ from stepmeter.collector.decode import (
     to_json,
     typed,
 )
-from stepmeter.collector.wire import prefix_of
+from stepmeter.collector.wire import prefix_of, read_span
 from stepmeter.conventions import SCOPE_NAME
 from stepmeter.conventions import resource as names
 from stepmeter.conventions.attributes import (
@@ -37,8 +37,6 @@ from stepmeter.store.schema import RESOURCES, SPANS, STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from stepmeter.store.model import Block
 
 _KINDS: Final = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
 _STATUSES: Final = ("Unset", "Ok", "Error")
@@ -59,7 +57,7 @@ _FROM_RESOURCE: Final = tuple(
     if attribute.key in _STEP_COLUMNS
 )
 _STEP_INDEX: Final = STEPS.column_names.index("step")
-_BY_RANK: Final = tuple(STEPS.column_names.index(name) for name in ("attempt", "rank"))
+_BY_RANK: Final = frozenset(STEPS.column_names.index(name) for name in ("attempt", "rank"))
 _STEADY: Final = frozenset(
     attribute.key for attribute in STEP_ATTRIBUTES if attribute.unit not in {"ns", "By", "{step}", "{token}"}
 )
@@ -73,6 +71,8 @@ _INT_COLUMNS: Final = {
     prefix: index for prefix, index in _INTEGERS.items() if prefix not in set(map(prefix_of, _STEADY))
 }
 """Those that are mostly new with each step."""
+_VARYING: Final = {prefix: index for prefix, index in _INTEGERS.items() if index not in _BY_RANK}
+"""Those that may differ within a block: its steps are of one rank and attempt."""
 _KNOWN_PAIRS: Final[dict[bytes, tuple[int, Any]]] = {}
 _PLAIN_PAIRS: Final[dict[bytes, tuple[str, Any]]] = {}
 _REMEMBERED: Final = 8192
@@ -128,19 +128,23 @@ def decode_spans(message: Any, default_run: RunKey, rows: Rows) -> None:
         for scope_spans in resource_spans.scope_spans:
             scope = scope_spans.scope
             ours = scope.name == SCOPE_NAME
-            others = scope_spans.spans
+            common, others = _common(run, facts, scope), scope_spans.spans
             if ours and len(others) >= step_columns.FEWEST:
-                others, block = _steps_together(template, facts, others)
-                if block is not None:
-                    rows.blocks_of(run, STEPS).append(block)
-            for span in others:
+                blocks, others = step_columns.take_steps(_steps_of(template, facts), others)
+                rows.blocks_of(run, STEPS).extend(blocks)
+            for span in map(read_span, others):
                 if _problem(span):
                     continue
                 step = _step_row(template, facts, span) if ours and span.name == STEP_SPAN.name else None
                 if step is not None:
                     steps.append(step)
                 else:
-                    spans.append(_span_row(run, facts, scope, span))
+                    spans.append(_span_row(common, span))
+
+
+def _steps_of(template: list[Any], facts: ResourceFacts) -> step_columns.Steps:
+    name = STEP_SPAN.name.encode()
+    return step_columns.Steps(name, template, facts.host, facts.resource_id, _STEP_INDEX, _VARYING, _column)
 
 
 def _problem(span: Any) -> str | None:
@@ -197,20 +201,6 @@ def _step_row(template: list[Any], facts: ResourceFacts, span: Any) -> Row | Non
     )
 
 
-def _steps_together(
-    template: list[Any], facts: ResourceFacts, spans: Sequence[Any]
-) -> tuple[Sequence[Any], Block | None]:
-    """Turn the steps among spans into columns; what is left are the other spans, or all when that can't be done."""
-    steps = [span for span in spans if span.name == STEP_SPAN.name]
-    columns = step_columns.same_and_varying(steps, _INTEGERS, _column) if len(steps) >= step_columns.FEWEST else None
-    if columns is None or _STEP_INDEX not in columns.indexes or any(index in columns.varying for index in _BY_RANK):
-        return spans, None
-    block = step_columns.steps_block(template, (facts.host, facts.resource_id), steps, columns)
-    if block is None:
-        return spans, None
-    return [span for span in spans if span.name != STEP_SPAN.name], block
-
-
 def _column(pair: bytes) -> tuple[int, Any] | None:
     """Column and value of an attribute that has a column and its type; what rarely changes is known the next time."""
     parsed: Any = KeyValue.FromString(pair)
@@ -241,30 +231,48 @@ def _remember(known: dict[bytes, Any], pair: bytes, value: Any) -> None:
     known[pair] = value
 
 
-def _span_row(run: RunKey, facts: ResourceFacts, scope: Any, span: Any) -> Row:
-    attributes = dict(map(_pair, span.attributes))
+class _Common(NamedTuple):
+    """What the spans of one resource and scope have in common; `rank` is the resource's, where a span names none."""
+
+    run_id: str
+    service_name: str | None
+    scope_name: str | None
+    scope_version: str | None
+    rank: int | None
+    resource_id: str
+
+
+def _common(run: RunKey, facts: ResourceFacts, scope: Any) -> _Common:
+    rank = typed(facts.attributes, RANK)
+    return _Common(run.run_id, facts.service_name, scope.name or None, scope.version or None, rank, facts.resource_id)
+
+
+def _span_row(common: _Common, span: Any) -> Row:
+    known = _PLAIN_PAIRS.get  # nearly all are
+    attributes = dict([known(pair) or _pair(pair) for pair in span.attributes])
     status = Status.FromString(span.status) if span.status else _NO_STATUS
+    events, links = span.events, span.links
     return (
-        run.run_id,
+        common.run_id,
         span.trace_id.hex(),
         span.span_id.hex(),
         span.parent_span_id.hex() or None,
         span.trace_state or None,
         span.name,
         _name_of(_KINDS, span.kind),
-        facts.service_name,
-        scope.name or None,
-        scope.version or None,
+        common.service_name,
+        common.scope_name,
+        common.scope_version,
         span.start_time_unix_nano,
         span.end_time_unix_nano,
         _name_of(_STATUSES, status.code),
         status.message or None,
-        take(attributes, RANK, facts.attributes),
-        take(attributes, STEP, {}),
-        take(attributes, PHASE, {}),
-        to_json([_event(Span.Event.FromString(event)) for event in span.events]),
-        to_json([_link(Span.Link.FromString(link)) for link in span.links]),
-        facts.resource_id,
+        take(attributes, RANK, common.rank),
+        take(attributes, STEP),
+        take(attributes, PHASE),
+        to_json([_event(Span.Event.FromString(event)) for event in events]) if events else None,
+        to_json([_link(Span.Link.FromString(link)) for link in links]) if links else None,
+        common.resource_id,
         to_json(attributes),
     )
 

@@ -7,6 +7,7 @@ accept → parse and check → journal, one sync for all that wait → acknowled
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +28,7 @@ from stepmeter.collector.spares import Spares
 from stepmeter.collector.verdicts import RefusedError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from stepmeter.collector.decode import RunKey
@@ -38,6 +39,10 @@ _SEGMENT_BYTES: Final = 32 << 20
 """Requests of this size become segments before their second is over."""
 _WAITING_BYTES: Final = 128 << 20
 """Beyond this much that no segment holds yet, senders are asked to come again."""
+_LEISURE_BYTES: Final = 32 << 20
+"""As long as no more than this waits, senders go first."""
+_PATIENCE_S: Final = 0.01
+"""How long a request that is durable waits at most, before it becomes rows, for senders who wait for their answer."""
 
 
 class DuckdbProcessor:
@@ -84,7 +89,7 @@ class DuckdbProcessor:
         self._spares = Spares(self._slot.journal_dir)
         self._file = JournalFile(self._slot.journal_dir, self._slot.first_number, default_run)
         self._open: list[Pending] = []
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._accepting = 0
         self._file_lock, self._count_lock = threading.Lock(), threading.Lock()
         self._backlog = deque(self._take_over(number, path) for number, path in left_over)
         self._wake = threading.Event()
@@ -124,14 +129,15 @@ class DuckdbProcessor:
         self._slot.release()
 
     def _make_durable(self, record: Record, digest: bytes) -> Receipt:
-        self._reserve(len(record.body))
+        self._reserve(len(record.body), 1)
         try:
             message = parse(record.signal, record.encoding, record.body)
             receipt = self._check(record.signal, message)
             self._committer.make_durable(Pending(record, digest, receipt))
         except BaseException:
-            self._reserve(-len(record.body))
+            self._reserve(-len(record.body), -1)
             raise
+        self._reserve(0, -1)
         self._health.count("requests_accepted")
         if self._on_durable:
             self._on_durable(record)
@@ -140,12 +146,13 @@ class DuckdbProcessor:
             self._health.warn(f"{record.signal.name}_rejected", problem, receipt.rejected)
         return receipt
 
-    def _reserve(self, size_bytes: int) -> None:
-        """Count what is in memory from the moment that it came until a segment has it."""
+    def _reserve(self, size_bytes: int, senders: int) -> None:
+        """Count what is in memory from the moment that it came until a segment has it, and who waits for an answer."""
         with self._count_lock:  # not the one that is held during a sync: requests are parsed meanwhile
             if size_bytes > 0 and self._waiting_bytes and self._waiting_bytes + size_bytes > _WAITING_BYTES:
                 raise UnavailableError(f"{self._waiting_bytes >> 20} MiB wait to be written")
             self._waiting_bytes += size_bytes
+            self._accepting += senders
 
     def _check(self, signal: Signal, message: Any) -> Receipt:
         """What of a request can't be taken: what the store can't hold, and what is for runs that are over."""
@@ -232,7 +239,7 @@ class DuckdbProcessor:
                 run, requests = closed.load()
                 directory_of, forward = self._writer.open_run, self._on_durable
                 requests = self._rules.with_alerts(closed.number, run, requests, directory_of, forward)
-                self._health.count("rows_written", self._writer.write(closed.number, run, requests))
+                self._health.count("rows_written", self._writer.write(closed.number, run, self._at_leisure(requests)))
                 self._seen_file.append(closed.seen)
                 self._remove(closed)
                 self._folder.written(self._runs.all(), closed.number)
@@ -247,6 +254,14 @@ class DuckdbProcessor:
                 self._waiting_bytes -= closed.size_bytes
         self.trouble = None
         return True
+
+    def _at_leisure(self, requests: Iterable[Record]) -> Iterable[Record]:
+        """Give requests out one by one, each when no sender waits: segments have a second's time, senders have not."""
+        for request in requests:
+            end_s = time.monotonic() + _PATIENCE_S
+            while self._accepting and self._waiting_bytes < _LEISURE_BYTES and time.monotonic() < end_s:
+                time.sleep(0.001)
+            yield request
 
     def _remove(self, closed: Closed) -> None:
         if closed.number < self._slot.first_number:

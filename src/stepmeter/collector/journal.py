@@ -31,6 +31,8 @@ _HEAD: Final = struct.Struct("<IIBB")
 _HEADER_CODE: Final = 0
 _SUFFIX: Final = ".journal"
 _MAX_SEED: Final = 2**32 - 1
+_IOV_MAX: Final = 1024
+"""Buffers of one write, at most; even, for a record has two."""
 _SIGNALS: Final = {signal.code: signal for signal in SIGNALS}
 
 
@@ -75,7 +77,7 @@ class JournalFile:
         self._size = 0
         try:
             header = json.dumps({"run_id": default_run.run_id, "run_name": default_run.run_name}).encode()
-            self._append(_framed(_HEADER_CODE, 0, header, number))
+            self._append([_head(_HEADER_CODE, 0, header, number), header])
             sync_directory(directory)
         except OSError:
             self.close()
@@ -91,8 +93,11 @@ class JournalFile:
         Raises:
             OSError: They could not be written; the file is as it was before.
         """
-        framed = b"".join(_framed(r.signal.code, r.encoding.value, r.body, self.number) for r in records)
-        self._append(framed)
+        parts: list[bytes] = []
+        for record in records:
+            body = record.body  # some hundred kB: written from where it is
+            parts += (_head(record.signal.code, record.encoding.value, body, self.number), body)
+        self._append(parts)
 
     def close(self, *, trim: bool = False) -> None:
         """Close the file; a second time does nothing.
@@ -107,18 +112,29 @@ class JournalFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _append(self, framed: bytes) -> None:
-        written = 0
+    def _append(self, parts: Sequence[bytes]) -> None:
+        end = self._size
         try:
-            while written < len(framed):
-                written += os.pwrite(self._descriptor, memoryview(framed)[written:], self._size + written)
+            for first in range(0, len(parts), _IOV_MAX):
+                end = _write_all(self._descriptor, parts[first : first + _IOV_MAX], end)
             os.fdatasync(self._descriptor)
         except OSError:
             # what was written of it must not come back in a replay; the next one is written over it in any case
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
             raise
-        self._size += len(framed)
+        self._size = end
+
+
+def _write_all(descriptor: int, parts: Sequence[bytes], offset: int) -> int:
+    """Write buffers one behind the other, however little a call takes; gives the end."""
+    written = os.pwritev(descriptor, parts, offset)
+    end = offset + sum(map(len, parts))
+    if offset + written < end:
+        rest = memoryview(b"".join(parts))[written:]
+        while rest:
+            rest = rest[os.pwrite(descriptor, rest, end - len(rest)) :]
+    return end
 
 
 def journal_files(directory: Path) -> list[tuple[int, Path]]:
@@ -173,9 +189,9 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _framed(code: int, encoding: int, body: bytes, number: int) -> bytes:
-    tail = bytes((code, encoding)) + body
-    return struct.pack("<II", len(body), zlib.crc32(tail, number & _MAX_SEED)) + tail
+def _head(code: int, encoding: int, body: bytes, number: int) -> bytes:
+    checksum = zlib.crc32(body, zlib.crc32(bytes((code, encoding)), number & _MAX_SEED))
+    return _HEAD.pack(len(body), checksum, code, encoding)
 
 
 def _seed(path: Path, data: bytes) -> int:
