@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
-import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from stepmeter.collector import interpreter
 from stepmeter.collector.config import CollectorConfig, join_address
 from stepmeter.collector.decode import UNASSIGNED, RunKey
 from stepmeter.collector.health import LOGGER, Health
@@ -27,11 +26,8 @@ if TYPE_CHECKING:
     from stepmeter.collector.duckdb_processor import DuckdbProcessor
     from stepmeter.collector.forward import Forwarder
 
-_SWITCH_INTERVAL_S: Final = 0.001
-"""How long a thread may keep the interpreter: building segments must not hold acknowledgements up for 5 ms each."""
-
 _SETTLED_S: Final = 3.0
-"""When all that a collector imports is there; the garbage collector need not look through it again and again."""
+"""When all that a collector imports is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +155,15 @@ def serve(
     Raises:
         StepmeterError: It can't start.
     """
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    interpreter.begin()
     end = _End()  # first: who has been told of the addresses may end it at any moment
     collector = Collector(config, run, on_bound)
     collector.start()
     LOGGER.info("receiving on %s", collector.ready)
     if until_stdin_closes:
         threading.Thread(target=end.at_end_of_stdin, name="stepmeter-stdin", daemon=True).start()
-    if not end.within(_SETTLED_S):
-        gc.freeze()  # a full collection took 0.1 s under load, in which nothing was acknowledged
+    end.within(_SETTLED_S)
+    interpreter.settle()
     LOGGER.info("%s: draining", end.wait())
     collector.close()
 
