@@ -6,8 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepmeter.capture.ending import abort_step_capture, complete_step_capture
     from stepmeter.capture.spans import current_span, span, start_span
-    from stepmeter.capture.step import abort_step_capture, complete_step_capture
     from stepmeter.capture.stepping import step
     from stepmeter.instrumentation.explicit import trace_step, wrap_loader
     from stepmeter.runtime.session import instrument
@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "abort_step_capture": "stepmeter.capture.step",
-    "complete_step_capture": "stepmeter.capture.step",
+    "abort_step_capture": "stepmeter.capture.ending",
+    "complete_step_capture": "stepmeter.capture.ending",
     "current_span": "stepmeter.capture.spans",
     "finish": "stepmeter.runtime.user_run",
     "flush": "stepmeter.runtime.user_run",

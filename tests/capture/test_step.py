@@ -4,13 +4,9 @@ import os
 
 import pytest
 
+from stepmeter.capture.ending import abort_step_capture, complete_step_capture, use_recorder
 from stepmeter.capture.identity import Identity
-from stepmeter.capture.step import (
-    Recorder,
-    abort_step_capture,
-    complete_step_capture,
-    use_recorder,
-)
+from stepmeter.capture.step import Recorder
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 import torch
 from tests.support.training import loader, loss_of, model, seen, update
 
-from stepmeter.capture.step import Recorder, abort_step_capture, complete_step_capture
+from stepmeter.capture.ending import abort_step_capture, complete_step_capture
+from stepmeter.capture.step import Recorder
 from stepmeter.instrumentation.explicit import trace_step, wrap_loader
 from stepmeter.instrumentation.instrumentor import install, uninstall
 

@@ -28,8 +28,8 @@ from torch.utils.data import SequentialSampler
 from transformers import Trainer, TrainerCallback
 
 from stepmeter.capture.clock import monotonic_ns
+from stepmeter.capture.ending import complete_step_capture
 from stepmeter.capture.facts import step_facts
-from stepmeter.capture.step import complete_step_capture
 from stepmeter.conventions.phases import INPUT_WAIT, PHASES
 from stepmeter.instrumentation.explicit import TracedStep, trace_step
 from stepmeter.instrumentation.instrumentor import installed

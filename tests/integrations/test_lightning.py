@@ -28,8 +28,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
+from stepmeter.capture.ending import complete_step_capture
 from stepmeter.capture.facts import step_facts
-from stepmeter.capture.step import complete_step_capture
 from stepmeter.instrumentation.explicit import trace_step
 from stepmeter.integrations import unhook_trainers
 

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from stepmeter.capture.clock import monotonic_ns
-from stepmeter.capture.step import StepCapture, end_step
+from stepmeter.capture.ending import end_step
+from stepmeter.capture.step import StepCapture
 from stepmeter.capture.step_context import StepSpan, enter_step, leave_step
 from stepmeter.instrumentation.instrumentor import Installation, installed
 from stepmeter.instrumentation.undecided import new_loader

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepmeter.capture.clock import monotonic_ns
-from stepmeter.capture.step import Recorder, StepCapture, use_recorder
+from stepmeter.capture.ending import use_recorder
+from stepmeter.capture.step import Recorder, StepCapture
 from stepmeter.conventions import environment
 from stepmeter.instrumentation.patch import Switch, all_on
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from stepmeter.capture import recording
 from stepmeter.capture.clock import read_anchor
+from stepmeter.capture.ending import use_recorder
 from stepmeter.capture.identity import identity_from_environ
 from stepmeter.capture.outbox import Outbox
 from stepmeter.capture.recording import SpanRecorder
 from stepmeter.capture.run import ensure_run_id
-from stepmeter.capture.step import Recorder, use_recorder
+from stepmeter.capture.step import Recorder
 from stepmeter.conventions import environment
 from stepmeter.runtime.background import Background, load_ahead
 from stepmeter.runtime.process import is_helper, is_launcher, is_switched_off
