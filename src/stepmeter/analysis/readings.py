@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 _END_OF_TIME_NS = 2**63 - 1
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stepmeter.analysis.diagnosis.primary import PrimaryDiagnosis
     from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
     from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
     from stepmeter.analysis.energy.trajectory import DroppedStep, Trajectory, Withheld
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 SUMMARY = "energy per training step, or of each step of an agent's trajectory"
 EXAMPLE = "stepmeter energy demo --steps steps.jsonl --json"

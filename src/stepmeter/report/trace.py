@@ -20,7 +20,9 @@ from stepmeter.analysis.queries import query
 from stepmeter.errors import StoreError, UsageError
 from stepmeter.report.trace_energy import TraceEnergies
 from stepmeter.report.trace_tracks import DEVICE_TRACK, Tracks
-from stepmeter.store.reader import Snapshot, Spill, open_run
+from stepmeter.store.connection import Spill
+from stepmeter.store.reader import open_run
+from stepmeter.store.snapshot import Snapshot
 
 _MEMORY_BYTES: Final = 512 << 20
 _MERGED_FIRST_PROCESS: Final = 10_000_000  # beyond any process id that a profiler's trace names

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from stepmeter.analysis.energy.model import Estimate
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 _ANY = "SELECT 1 FROM metrics WHERE metric IN ('hw.energy', 'hw.power') LIMIT 1"
 

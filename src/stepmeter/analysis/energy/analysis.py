@@ -12,7 +12,7 @@ from stepmeter.analysis.section import judge
 if TYPE_CHECKING:
     from stepmeter.analysis.diagnosis.model import Diagnosis
     from stepmeter.analysis.energy.model import TrainingEnergy
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 SUMMARY_STEPS = 20_000
 """Latest steps of each rank that the section of a summary is about, so that a long run's comes as quickly."""

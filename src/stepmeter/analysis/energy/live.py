@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stepmeter.analysis.section import SectionFacts
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 _ANY = "SELECT 1 FROM metrics WHERE metric IN ('hw.energy', 'hw.power') LIMIT 1"
 

@@ -10,7 +10,7 @@ from stepmeter.analysis.energy.training import analyze_training_energy
 
 if TYPE_CHECKING:
     from stepmeter.analysis.energy.model import Estimate, Estimates
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 
 class StepLookup:

@@ -18,7 +18,7 @@ from stepmeter.analysis.energy.trajectory import Sources
 from stepmeter.analysis.queries import query
 
 if TYPE_CHECKING:
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 _END_OF_TIME_NS = 2**63 - 1
 

@@ -10,7 +10,7 @@ from stepmeter.analysis.energy.trajectory import DroppedStep
 from stepmeter.analysis.queries import query
 
 if TYPE_CHECKING:
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 
 LEAST_PIECE_NS = 1_000_000

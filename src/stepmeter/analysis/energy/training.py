@@ -15,7 +15,7 @@ from stepmeter.analysis.queries import query
 
 if TYPE_CHECKING:
     from stepmeter.analysis.energy.exact import Ints
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 ALL_STEPS = 2**62
 _AROUND_NS = 1_000_000_000

@@ -10,7 +10,7 @@ from stepmeter.analysis.section import SectionAnalysis, judge
 
 if TYPE_CHECKING:
     from stepmeter.analysis.step_time.model import StepTimeWindow
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 
 def analyze_step_memory(source: Snapshot, window: StepTimeWindow, attempt: int | None) -> SectionAnalysis:

@@ -15,7 +15,7 @@ from stepmeter.analysis.section import SectionFacts, SectionMetric, SectionRow
 
 if TYPE_CHECKING:
     from stepmeter.analysis.step_time.model import StepTimeWindow
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 KINDS = ("allocated", "reserved")
 METRICS = (

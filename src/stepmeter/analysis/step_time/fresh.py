@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 _TIMES: Final = tuple(f"{metric}_{clock}_ns" for metric in SOURCE_METRICS for clock in CLOCKS)
 _NAMES: Final = ("attempt", "rank", "step", "end_ns", "warmup", "attributes", *_TIMES)

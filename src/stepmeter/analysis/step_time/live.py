@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from stepmeter.analysis.section import SectionFacts
     from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
-    from stepmeter.store.reader import Cursor, RunReader
+    from stepmeter.store.listing import Cursor
+    from stepmeter.store.reader import RunReader
 
 Freshness = Literal["cold", "live", "bridged", "expired"]
 

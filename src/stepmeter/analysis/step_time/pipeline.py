@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stepmeter.analysis.diagnosis.model import Diagnosis
     from stepmeter.analysis.step_time.model import Profile, StepTimeWindow
     from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ from stepmeter.analysis.step_time.columns import StepTimeColumns, as_columns, fr
 from stepmeter.analysis.step_time.model import LIVE_WINDOW_STEPS, SUMMARY_WINDOW_STEPS, Profile
 from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot, StepTimeSourceCursor
 from stepmeter.analysis.step_time.tail import Tail, last_shared_step, positions_of, read_tail
-from stepmeter.store.reader import Cursor, RankWatermark
+from stepmeter.store.listing import Cursor
+from stepmeter.store.watermark import RankWatermark
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from stepmeter.store.reader import Snapshot
+    from stepmeter.store.snapshot import Snapshot
 
 DEFAULT_WINDOW_STEPS: dict[Profile, int] = {"live": LIVE_WINDOW_STEPS, "summary": SUMMARY_WINDOW_STEPS}
 LOOKBACK_FACTOR: dict[Profile, float] = {"live": 4.0, "summary": 1.2}

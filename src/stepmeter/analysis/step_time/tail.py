@@ -18,7 +18,8 @@ from stepmeter.analysis.step_time.silence import silent_ranks
 from stepmeter.analysis.step_time.source import RankIdentity, RankProgress
 
 if TYPE_CHECKING:
-    from stepmeter.store.reader import RankWatermark, Snapshot
+    from stepmeter.store.snapshot import Snapshot
+    from stepmeter.store.watermark import RankWatermark
 
 LAST_STEP = 2**63 - 1
 
