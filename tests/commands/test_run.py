@@ -250,3 +250,15 @@ def test_a_run_that_others_share_stays_open(tmp_path):
         )
 
     assert query(run_dir(tmp_path), "SELECT attempt, count(*) FROM steps GROUP BY 1 ORDER BY 1") == [(0, 5), (1, 5)]
+
+
+def test_a_program_without_training_is_told_what_to_ask(tmp_path):
+    """Spans alone give no word on optimizers: the verdict counts them, and the commands at the end are about them."""
+    script = tmp_path / "agent.py"
+    script.write_text("import stepmeter\nwith stepmeter.span('task'):\n    pass\n", encoding="utf-8")
+
+    done = stepmeter("run", script, cwd=tmp_path)
+
+    assert "NO TRAINING  info\nwhy   The run holds no training step, but 1 span of its own.\n" in done.stderr
+    assert '\n  stepmeter energy stepmeter-runs/agent --spans "task"\n' in done.stderr
+    assert "FROM steps" not in done.stderr

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepmeter.analysis import readings
+from stepmeter.analysis import readings, untrained
 from stepmeter.analysis.diagnosis.model import Diagnosis
 from stepmeter.analysis.diagnosis.primary import primary_diagnosis
 from stepmeter.analysis.energy.analysis import analyze_energy
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stepmeter.analysis.diagnosis.primary import PrimaryDiagnosis
     from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
     from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot
+    from stepmeter.analysis.untrained import Untrained
     from stepmeter.store.snapshot import Snapshot
 
 
@@ -37,6 +38,7 @@ class RunAnalysis:
         step_memory: Peak memory of steps.
         energy: What steps cost.
         primary: The one finding about performance that sums the run up.
+        untrained: What a run without steps holds instead; None where there are steps.
     """
 
     step_time: StepTimeAnalysis
@@ -45,6 +47,7 @@ class RunAnalysis:
     step_memory: SectionAnalysis
     energy: SectionAnalysis
     primary: PrimaryDiagnosis
+    untrained: Untrained | None = None
 
     @property
     def readings(self) -> tuple[SectionAnalysis, ...]:
@@ -65,6 +68,9 @@ def analyze_run(source: Snapshot) -> RunAnalysis:
         StoreError: The run can't be read.
     """
     step_time = StepTimePipeline().run(StepTimeRequest(source, "summary"))
+    instead = None if step_time.window.coverage.recorded_steps else untrained.load(source)
+    if instead is not None:
+        step_time = replace(step_time, diagnosis=untrained.told(step_time.diagnosis, instead))
     read = readings.load(source, step_time.snapshot)
     memory = analyze_step_memory(source, step_time.window, step_time.snapshot.cursor.attempt)
     system = analyze_system(read, has_gpu=memory.facts.has_gpu)
@@ -75,6 +81,7 @@ def analyze_run(source: Snapshot) -> RunAnalysis:
         step_memory=memory,
         energy=_energy(source, step_time.snapshot),
         primary=primary_diagnosis(step_time.diagnosis, system.diagnosis),
+        untrained=instead,
     )
 
 

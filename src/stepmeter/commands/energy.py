@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import argparse
 
     from stepmeter.analysis.energy.trajectory import DroppedStep, Trajectory, Withheld
+    from stepmeter.analysis.untrained import Untrained
     from stepmeter.store.snapshot import Snapshot
 
 SUMMARY = "energy per training step, or of each step of an agent's trajectory"
@@ -60,7 +61,10 @@ def execute(args: argparse.Namespace) -> int:
     with open_run(find_run(args.run)) as reader:
         snapshot = reader.snapshot()
         if wants_trajectory:
-            _write_trajectory(_trajectory(args, snapshot), as_json=args.json)
+            found = _trajectory(args, snapshot)
+            _write_trajectory(found, as_json=args.json)
+            if args.spans and not found.steps and not args.json:
+                _write_paths(snapshot)
         else:
             _write_training(snapshot, as_json=args.json)
     return 0
@@ -98,10 +102,17 @@ def _write_trajectory(found: Trajectory | Withheld, *, as_json: bool) -> None:
         sys.stdout.write(trajectory_text(found))
 
 
+def _write_paths(snapshot: Snapshot) -> None:
+    from stepmeter.analysis.queries import query
+
+    paths = [path for (path,) in snapshot.rows(query("span_paths"))]
+    print(f"Spans of the run have the paths {', '.join(paths)}." if paths else "The run has no span of its own.")
+
+
 def _write_training(snapshot: Snapshot, *, as_json: bool) -> None:
+    from stepmeter.analysis import untrained
     from stepmeter.analysis.energy.repository import load_faults
     from stepmeter.analysis.energy.training import analyze_training_energy
-    from stepmeter.analysis.queries import query
     from stepmeter.report.energy_document import training_document
     from stepmeter.report.energy_text import training_text
 
@@ -112,5 +123,12 @@ def _write_training(snapshot: Snapshot, *, as_json: bool) -> None:
         print(json.dumps({"energy": training_document(found, faults)}))
     else:
         sys.stdout.write(training_text(found, faults))
-        if attempts[0][0] is None and snapshot.rows(f"SELECT 1 FROM ({query('energy_genai_spans')}) LIMIT 1"):  # noqa: S608
-            print("The run holds calls of models or tools; --genai prices them.")
+        if attempts[0][0] is None:
+            _write_hint(untrained.load(snapshot))
+
+
+def _write_hint(found: Untrained) -> None:
+    if found.genai_calls:
+        print("The run holds calls of models or tools; --genai prices them.")
+    elif found.own_spans:
+        print(f'The run holds spans of its own; --spans "{found.own_path}" prices those of that path.')

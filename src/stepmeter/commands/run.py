@@ -9,9 +9,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepmeter.conventions import environment
 from stepmeter.errors import StepmeterError, UsageError
+
+if TYPE_CHECKING:
+    from stepmeter.analysis.untrained import Untrained
 
 _PLAIN_WIDTH = 100
 SUMMARY = "run a training command under stepmeter and print where its time went"
@@ -150,7 +154,10 @@ def _report(run_dir: Path, *, quiet: bool, html: bool) -> bool:
         return trained
     on_terminal = sys.stderr.isatty()
     width = shutil.get_terminal_size().columns if on_terminal else _PLAIN_WIDTH
-    print(f"\n{summary.text(width, color=on_terminal)}\n{_next_steps(run_dir)}", file=sys.stderr)
+    print(
+        f"\n{summary.text(width, color=on_terminal)}\n{_next_steps(run_dir, summary.analysis.untrained)}",
+        file=sys.stderr,
+    )
     return trained
 
 
@@ -163,11 +170,11 @@ def _seal(run_dir: Path) -> None:
         print(f"stepmeter: the run stays as segments: {error}", file=sys.stderr)
 
 
-def _next_steps(run_dir: Path) -> str:
+def _next_steps(run_dir: Path, untrained: Untrained | None) -> str:
     shown = os.path.relpath(run_dir)
     question = "SELECT step, traced_cpu_ns / 1e6 AS traced_ms FROM steps ORDER BY 2 DESC LIMIT 5"
-    return (
-        f"The run is in {shown} (run.duckdb opens in any DuckDB, final_summary.json is for programs). Next:\n"
-        f"  stepmeter summary {shown}\n"
-        f'  stepmeter sql {shown} "{question}"'
-    )
+    asked = [f'stepmeter sql {shown} "{question}"']
+    if untrained is not None:
+        asked = [command for command, _ in untrained.questions(shown)] or ["stepmeter doctor"]
+    lines = "\n".join(f"  {command}" for command in (f"stepmeter summary {shown}", *asked))
+    return f"The run is in {shown} (run.duckdb opens in any DuckDB, final_summary.json is for programs). Next:\n{lines}"

@@ -1,7 +1,8 @@
 """NO_DATA: no step was completed by all ranks that take part, so there is nothing to judge.
 
 *Why*: nothing trained under observation, the program ended before its first update, or its steps could not be
-seen.
+seen. A run that holds spans or logged rows instead, as an agent's, has the status NO TRAINING, and its next step is to
+look at those.
 *Next*: look whether the program calls an optimizer, and whether `stepmeter doctor` finds torch in the same
 Python; where updates are written by hand, put each step into `with stepmeter.trace_step(model):`.
 """
