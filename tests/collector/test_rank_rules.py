@@ -156,12 +156,15 @@ sys.exit(max(each.wait() for each in ranks))
 
 
 def test_two_ranks_under_stepmeter_run(tmp_path):
-    """A rule of the program over both of its ranks fires in the collector and is a row of the store."""
+    """A rule of the program over both ranks fires in the collector, is a row of the store, and is said at the end."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("STEPMETER_", "OTEL_"))}
     command = [str(Path(sys.executable).parent / "stepmeter"), "run", "--name", "r", "--"]
     launched = [*command, sys.executable, "-c", LAUNCH, PROGRAM]
-    subprocess.run(launched, env={**environ, "STEPMETER_DIR": str(tmp_path)}, check=True, timeout=100)
+    done = subprocess.run(
+        launched, env={**environ, "STEPMETER_DIR": str(tmp_path)}, check=True, timeout=100, stderr=subprocess.PIPE
+    )
 
+    assert b"\nalert error  step 2  ranks apart by 10.0\n" in done.stderr
     with open_run(find_run("r", tmp_path)) as reader:
         alerts = reader.snapshot().rows("SELECT level, message, attributes ->> '$.\"stepmeter.step\"' FROM alerts")
         stepped = reader.snapshot().rows("SELECT step, rank FROM raw.logs WHERE event_name = 'stepmeter.alert'")

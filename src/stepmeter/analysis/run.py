@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stepmeter.analysis import readings, untrained
+from stepmeter.analysis import alerts, readings, untrained
 from stepmeter.analysis.diagnosis.model import Diagnosis
 from stepmeter.analysis.diagnosis.primary import primary_diagnosis
 from stepmeter.analysis.energy.analysis import analyze_energy
@@ -20,6 +20,7 @@ from stepmeter.analysis.system.analysis import analyze_system
 from stepmeter.errors import CheckFailedError
 
 if TYPE_CHECKING:
+    from stepmeter.analysis.alerts import AlertedRule
     from stepmeter.analysis.diagnosis.primary import PrimaryDiagnosis
     from stepmeter.analysis.step_time.pipeline import StepTimeAnalysis
     from stepmeter.analysis.step_time.source import StepTimeRepositorySnapshot
@@ -38,6 +39,7 @@ class RunAnalysis:
         step_memory: Peak memory of steps.
         energy: What steps cost.
         primary: The one finding about performance that sums the run up.
+        alerts: Rules that fired, the gravest first.
         untrained: What a run without steps holds instead; None where there are steps.
     """
 
@@ -47,6 +49,7 @@ class RunAnalysis:
     step_memory: SectionAnalysis
     energy: SectionAnalysis
     primary: PrimaryDiagnosis
+    alerts: tuple[AlertedRule, ...] = ()
     untrained: Untrained | None = None
 
     @property
@@ -81,6 +84,7 @@ def analyze_run(source: Snapshot) -> RunAnalysis:
         step_memory=memory,
         energy=_energy(source, step_time.snapshot),
         primary=primary_diagnosis(step_time.diagnosis, system.diagnosis),
+        alerts=alerts.load(source),
         untrained=instead,
     )
 

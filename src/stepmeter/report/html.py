@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepmeter.errors import StoreError
+from stepmeter.report.alerts import severity_of
 from stepmeter.report.charts import PHASES, interval_mark, stacked_bar, step_series
 from stepmeter.report.parts import PHASE_ROWS, SEVERITY_WORDS, metric_words
 from stepmeter.report.style import STYLE
@@ -16,6 +17,7 @@ from stepmeter.units import format_ms, format_quantity, format_share
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from stepmeter.analysis.alerts import AlertedRule
     from stepmeter.analysis.diagnosis.model import Issue
     from stepmeter.analysis.diagnosis.primary import PrimaryDiagnosis
     from stepmeter.analysis.section import SectionAnalysis
@@ -60,6 +62,7 @@ def page(summary: Summary) -> str:
         _series(window),
         _ranks(window),
         _findings(further),
+        _alerts(analysis.alerts),
         _overview(
             [
                 ("step time", issues[0]),
@@ -153,6 +156,15 @@ def _ranks(window: StepTimeWindow) -> str:
 
 def _findings(issues: Sequence[Issue]) -> str:
     return _section("Further findings", "".join(_finding(issue) for issue in issues)) if issues else ""
+
+
+def _alerts(alerts: Sequence[AlertedRule]) -> str:
+    rows = "".join(_row((_level(rule.level), escape(rule.where), escape(rule.message))) for rule in alerts)
+    return _section("Alerts", _table(("level", "when", "message"), rows, "words")) if alerts else ""
+
+
+def _level(level: str) -> str:
+    return f'<span class="chip {severity_of(level)}">{escape(level)}</span>'
 
 
 def _finding(issue: Issue) -> str:

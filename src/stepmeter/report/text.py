@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from stepmeter.analysis.diagnosis.model import Issue
+from stepmeter.report.alerts import alert_lines
 from stepmeter.report.parts import (
     SEVERITY_STYLES,
     SEVERITY_WORDS,
@@ -51,6 +52,7 @@ def verdict_text(title: str, analysis: RunAnalysis, *, width: int, color: bool) 
     ]
     parts: list[RenderableType] = [*_lead(analysis), Text(), Text(run_line(title, analysis.step_time)), Text()]
     parts.append(_sections([(name, diagnosis.primary) for name, diagnosis in sections], color=color))
+    parts += alert_lines(analysis.alerts, color=color)
     if window.metrics:
         parts += [Text(), evidence_table(window, width=width, color=color), *_energy(analysis.energy.facts)]
     further = issues if analysis.primary.section == "system" else issues[1:]
