@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from stepmeter.alerts.functions import FUNCTIONS, Function, Point, Points
+from stepmeter.alerts.logic import Condition, Evaluate, Value, applied, comparison, junction, known, truth
 from stepmeter.alerts.memory import Memory, RowMemory
 from stepmeter.alerts.tree import (
     And,
@@ -31,13 +32,8 @@ from stepmeter.alerts.tree import (
 )
 from stepmeter.conventions.rows import number
 
-Value = float | bool | None
-Evaluate = Callable[[Memory], Value]
-Condition = Callable[[Memory], bool | None]
 Look = Callable[[Memory], Sequence[Any] | None]
 """Points, or their values; None where unknown."""
-
-Lookup = Callable[[str], Value]
 
 _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "+": operator.add,
@@ -45,14 +41,6 @@ _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "*": operator.mul,
     "/": operator.truediv,
     "%": operator.mod,
-}
-_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
 }
 
 
@@ -81,13 +69,6 @@ def compile_value(node: Node) -> Evaluate:
     return _value(node)
 
 
-def truth(value: Value) -> bool | None:
-    """What a value means as a condition: a number is true unless it is 0; NaN and infinities are unknown."""
-    if value is None or isinstance(value, bool):
-        return value
-    return bool(value) if math.isfinite(value) else None
-
-
 def _value(node: Node) -> Evaluate:
     if isinstance(node, Number | Truth):
         constant = node.value
@@ -106,66 +87,18 @@ def _value(node: Node) -> Evaluate:
         inner = compile_condition(node.value)
         return lambda memory: None if (found := inner(memory)) is None else not found
     if isinstance(node, And | Or):
-        return _junction([compile_condition(each) for each in node.values], isinstance(node, Or))
+        return junction([compile_condition(each) for each in node.values], isinstance(node, Or))
     if isinstance(node, Compare):
-        return _comparison([_value(each) for each in node.values], node.signs)
+        return comparison([_value(each) for each in node.values], node.signs)
     return _arithmetic(node)
 
 
 def _arithmetic(node: Unary | Binary) -> Evaluate:
     if isinstance(node, Unary):
         inner, negative = _value(node.value), node.sign == "-"
-        return lambda memory: None if (found := _number(inner(memory))) is None else (-found if negative else found)
+        return lambda memory: None if (found := known(inner(memory))) is None else (-found if negative else found)
     left, right, combine = _value(node.left), _value(node.right), _ARITHMETIC[node.sign]
-    return lambda memory: _applied(combine, (_number(left(memory)), _number(right(memory))))
-
-
-def _junction(parts: Sequence[Condition], decisive: bool) -> Evaluate:
-    """Kleene's and (decided by False) and or (decided by True)."""
-
-    def joined(memory: Memory) -> bool | None:
-        result: bool | None = not decisive
-        for part in parts:
-            found = part(memory)
-            if found is decisive:
-                return decisive
-            if found is None:
-                result = None
-        return result
-
-    return joined
-
-
-def _comparison(values: Sequence[Evaluate], signs: Sequence[str]) -> Evaluate:
-    compare = [_COMPARISONS[sign] for sign in signs]
-    if len(compare) == 1:
-        first, second = values
-        return _comparison_of_two(first, second, compare[0])
-
-    def compared(memory: Memory) -> bool | None:
-        found = [_number(value(memory)) for value in values]
-        result: bool | None = True
-        for index, holds in enumerate(compare):
-            left, right = found[index], found[index + 1]
-            if left is None or right is None:
-                result = None
-            elif not holds(left, right):
-                return False
-        return result
-
-    return compared
-
-
-def _comparison_of_two(first: Evaluate, second: Evaluate, holds: Callable[[Any, Any], bool]) -> Evaluate:
-    """What most rules are, in half the time."""
-
-    def compared(memory: Memory) -> bool | None:
-        left, right = first(memory), second(memory)
-        if left is None or right is None or not (math.isfinite(left) and math.isfinite(right)):
-            return None
-        return holds(left, right)
-
-    return compared
+    return lambda memory: applied(combine, (known(left(memory)), known(right(memory))))
 
 
 def _call(node: Call) -> Evaluate:
@@ -178,7 +111,7 @@ def _call(node: Call) -> Evaluate:
         values = [_value(each) for each in arguments]
         several: Mapping[str, Callable[..., Any]] = {"min": min, "max": max}
         apply = several.get(function.name, function.apply)
-        return lambda memory: _applied(apply, tuple(_number(value(memory)) for value in values))
+        return lambda memory: applied(apply, tuple(known(value(memory)) for value in values))
     return _over_points(function, arguments)
 
 
@@ -188,25 +121,13 @@ def _over_points(function: Function, arguments: Sequence[Node]) -> Evaluate:
     more = [_value(each) for each in arguments[1:]]
     least, apply = function.least, function.apply
 
-    def applied(memory: Memory) -> Value:
+    def evaluated(memory: Memory) -> Value:
         found = look(memory)
         if found is None or len(found) < least:
             return None
-        return _applied(apply, (found, *[value(memory) for value in more]))
+        return applied(apply, (found, *[value(memory) for value in more]))
 
-    return applied
-
-
-def _applied(apply: Callable[..., Any], arguments: Sequence[Any]) -> Value:
-    if None in arguments:
-        return None
-    try:
-        result = apply(*arguments)
-    except (ArithmeticError, ValueError):
-        return None
-    if isinstance(result, bool) or result is None:
-        return result
-    return result if isinstance(result, int | float) and math.isfinite(result) else None
+    return evaluated
 
 
 def _look(node: Node, default: int | None, *, whatever: bool = False, steps: bool = False) -> Look:
@@ -261,7 +182,7 @@ def _source(node: Node) -> Callable[[Memory, int | None], Points]:
                 break
             looked_up = {name: number(values.get(name, values.get(name.replace(".", "/")))) for name in names}
             if None not in looked_up.values():
-                value = _number(at_row(looked_up))
+                value = known(at_row(looked_up))
                 found.append((step, at_s, math.nan if value is None else float(value)))
         return found[::-1]
 
@@ -280,17 +201,13 @@ def _pointwise(node: Node) -> Callable[[Mapping[str, Any]], Value]:
     return at_row
 
 
-def _number(value: Value) -> float | None:
-    return None if value is None or not math.isfinite(value) else value
-
-
 def _clock(name: str, arguments: Sequence[Node]) -> Evaluate:
     if name == "step":
         return lambda memory: memory.step
     if name == "elapsed":
         return lambda memory: memory.now_s - memory.start_s
     limit = _value(arguments[0])
-    return lambda memory: None if (at := _number(limit(memory))) is None else memory.now_s - memory.last_row_s >= at
+    return lambda memory: None if (at := known(limit(memory))) is None else memory.now_s - memory.last_row_s >= at
 
 
 def _of_metric(name: str, argument: Node) -> Evaluate:
