@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.support.allocator import FakeAllocator
 from tests.support.device import FakeDevice
+from tests.support.failing import fail, note, path_id
 from tests.support.training import loader, loss_of, update
 from torch import nn
 
@@ -145,15 +146,7 @@ def watched():
 
 def test_the_program_goes_through_every_path(watched, monkeypatch, expected):
     """Nothing fails by itself, and each of the paths is gone through."""
-    gone = set()
-    for owner, name in PATHS:
-        original = getattr(owner, name)
-
-        def noted(*args, _name=(owner, name), _original=original, **kwargs):
-            gone.add(_name)
-            return _original(*args, **kwargs)
-
-        monkeypatch.setattr(owner, name, noted)
+    gone = note(monkeypatch, PATHS)
     result, recorder, guard, _ = watched()
     assert equal(result, expected)
     assert guard.losses() == {}
@@ -163,22 +156,13 @@ def test_the_program_goes_through_every_path(watched, monkeypatch, expected):
 
 
 @pytest.mark.parametrize("times", [1, 1_000_000])
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path[0].__name__.split('.')[-1]}.{path[1]}")
+@pytest.mark.parametrize("path", PATHS, ids=path_id)
 def test_failure_of_ours_is_harmless(watched, monkeypatch, expected, capfd, path, times):
     """A path that raises once or always leaves results bit-identical, is counted, and is said once a kind."""
-    owner, name = path
-    original, left = getattr(owner, name), [times]
-
-    def fails(*args, **kwargs):
-        if left[0]:
-            left[0] -= 1
-            raise ZeroDivisionError(name)
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(owner, name, fails)
+    fail(monkeypatch, path, times)
     result, recorder, guard, faults = watched()
     assert equal(result, expected)
-    assert {str(error) for error in faults} == {name}
+    assert {str(error) for error in faults} == {path[1]}
     assert sum(guard.losses().values()) == len(faults)
     said = capfd.readouterr()
     assert said.out == ""

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from stepmeter.capture.step import Recorder
+from stepmeter.instrumentation import boundary
 from stepmeter.instrumentation.instrumentor import hook_torch, install, installed, uninstall
 
 PLACES = [
@@ -171,6 +172,65 @@ def test_training_in_a_thread(recorder):
     thread.start()
     thread.join()
     assert len(seen(recorder)) == 8
+
+
+@pytest.mark.parametrize("beside", ["inference", "forwards with gradients", "training"])
+def test_a_thread_beside_costs_no_step(recorder, beside):
+    """All 200 steps are whole while another thread calls the same model, or trains one of its own."""
+    import sys
+    import threading
+
+    net, end = model(), threading.Event()
+
+    def work():
+        own = model() if beside == "training" else net
+        optimizer = torch.optim.SGD(own.parameters(), 0.1)
+        while not end.is_set():
+            with torch.set_grad_enabled(beside != "inference"):
+                result = own(torch.randn(2, 4))
+            if beside == "training":
+                result.sum().backward()
+                optimizer.step()
+
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    thread = threading.Thread(target=work)
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # threads meet at every place
+    try:
+        for number, batch in enumerate(loader(200)):
+            if number == 20:
+                thread.start()
+            if number == 190:  # it would take over where this loop ends
+                end.set()
+                thread.join()
+            update(net, optimizer, batch)
+    finally:
+        end.set()
+        sys.setswitchinterval(interval_s)
+    steps = seen(recorder)
+    assert len(steps) == 200
+    assert {(s["input_wait"], s["forward"], s["backward"], s["optimizer"]) for s in steps} == {(1, 1, 1, 1)}
+
+
+def test_a_loop_without_a_loader_is_over_when_it_rests(recorder, monkeypatch):
+    """A thread that trains on after the first one rests has whole steps from its first on."""
+    import threading
+
+    def train():
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            net(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+
+    train()
+    monkeypatch.setattr(boundary, "_IDLE_NS", 0)
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    steps = seen(recorder)
+    assert [step["forward"] for step in steps] == [1] * 8
 
 
 def test_trace_by_hand_is_not_needed_for_loss_modules(recorder):

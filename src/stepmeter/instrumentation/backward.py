@@ -32,7 +32,9 @@ def _timed(boundaries: Boundaries, original: Any) -> Any:
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if boundaries.in_backward or get_ident() != boundaries.owner or compiler._is_compiling_flag:  # noqa: SLF001 - a call costs more
+        if boundaries.in_backward or compiler._is_compiling_flag:  # noqa: SLF001 - a call costs more
+            return original(*args, **kwargs)
+        if get_ident() != boundaries.owner and not taken_over():
             return original(*args, **kwargs)
         boundaries.in_backward = True
         timer = boundaries.timer
@@ -44,9 +46,16 @@ def _timed(boundaries: Boundaries, original: Any) -> Any:
             boundaries.failed()
             raise
         end_ns = monotonic_ns()
-        boundaries.in_backward = False
         pending = None if timer is None or mark is None else timer.pair(mark)
         log.append((BACKWARD_INDEX, start_ns, end_ns, pending))
+        boundaries.in_backward = False  # last: another thread may ask whether this one trains
         return result
+
+    def taken_over() -> bool:
+        try:
+            return boundaries.takes_over()
+        except Exception as error:
+            boundaries.fault("backward", error)
+            return False
 
     return backward

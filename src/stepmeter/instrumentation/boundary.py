@@ -16,7 +16,15 @@ from typing import Any, Final
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.capture.region import Region
 from stepmeter.conventions.phases import OPTIMIZER, PHASES
-from stepmeter.instrumentation.closing import BACKWARD_INDEX, FAILURE, FORWARD_INDEX, ODD_FORWARD, Closing
+from stepmeter.instrumentation.closing import (
+    BACKWARD_INDEX,
+    FAILURE,
+    FORWARD_INDEX,
+    NOBODY,
+    ODD_FORWARD,
+    Closing,
+    Event,
+)
 from stepmeter.instrumentation.undecided import Undecided
 
 _OPTIMIZER: Final = PHASES.index(OPTIMIZER)
@@ -34,6 +42,10 @@ _REGION_LIMIT: Final = 100_000
 """Regions of one step; a program that calls a root in training mode and never updates would fill memory otherwise."""
 
 
+_IDLE_NS: Final = 1_000_000_000
+"""Without an event for so long, a thread may lose its part to another that trains."""
+
+
 class Boundaries(Closing):
     """Turns the events of the training thread into steps.
 
@@ -44,18 +56,34 @@ class Boundaries(Closing):
     __slots__ = ()
 
     def takes_over(self) -> bool:
-        """Whether the calling thread becomes the one that trains: the other is gone, or between two steps."""
-        self.flush()
+        """Whether the calling thread, which is about to train, becomes the one whose steps count.
+
+        It does when the other is gone or trains no more. Nothing of the other's is touched before that is known: it may
+        be at work.
+        """
         if not self.owner or self.explicit or self.in_forward or self.in_backward:
             return False  # checkpointing runs forwards again on autograd's own threads
-        between = self.cut is not None or not self._capture.regions
-        if not between and any(thread.ident == self.owner for thread in threading.enumerate()):
+        if not self._is_idle() and any(thread.ident == self.owner for thread in threading.enumerate()):
             return False
+        self.flush()
         self.finish(monotonic_ns())
         self.recorder.abort(self._capture)
         self._reset()
         self.owner = get_ident()
+        (thread, forward), self.elsewhere = self.elsewhere, NOBODY
+        if thread == self.owner:
+            self.log.append(forward)
         return True
+
+    def _is_idle(self) -> bool:
+        """Whether the thread that trains has ended its loop, or has done nothing in it for a while."""
+        if self.fetching or self.optimizers:
+            return False
+        last: Event = (self.log or self._capture.regions or [()])[-1]
+        if last and last[0] == FAILURE:
+            return True
+        region = last[1] if last and last[0] == ODD_FORWARD else last
+        return monotonic_ns() - (region[2] if region else self.ended_ns) > _IDLE_NS
 
     def flush(self) -> None:
         """Look at what has happened, event by event."""
@@ -108,6 +136,7 @@ class Boundaries(Closing):
         self.fetched.clear()
         self.updates.clear()
         self.clean = True
+        self.ended_ns = start_ns
         recorder.publish(regions[0][1], start_ns, regions, (1, batch[1], batch[2]), device)
         return True
 
@@ -163,6 +192,7 @@ class Boundaries(Closing):
             self._close_at(start_ns)
         if self._undecided.waiting:
             self._undecided.drop_loader(loader)
+        self.ended_ns = 0  # the loop is over, as far as can be seen
 
     def copied(self, region: Region) -> None:
         """A batch was copied to the device."""

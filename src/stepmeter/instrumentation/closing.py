@@ -23,6 +23,9 @@ Cut = tuple[int, int, int]
 Event = tuple[Any, ...]
 """A region as it is; (`ODD_FORWARD`, region, whether gradients were on, training mode); or (`FAILURE`,)."""
 
+NOBODY: Final[tuple[int, Event]] = (0, ())
+"""No thread, and no forward of it."""
+
 ODD_FORWARD: Final = -2
 """A forward without gradients or in evaluation mode."""
 
@@ -65,8 +68,10 @@ class Closing:
         owner: Identity of the thread that trains, 0 when nothing is recorded; other threads' work is nobody's step.
         clean: Whether it is known that nothing is known of the step in progress but what is in the log.
         cut: Where a closable step may end, and None as long as no update has been looked at.
+        ended_ns: Where the newest step ended; 0 before the first and after a loader's end.
         explicit: Whether the program says where its steps are.
         in_training_step: Whether a trainer says that whatever is called is forward, be it in training mode or not.
+        elsewhere: The thread that made the newest training forward beside the owner's, and that forward.
         fetching: Whether a loader is asked for a batch.
         in_forward: Whether an outermost forward runs.
         in_backward: Whether an outermost backward runs.
@@ -90,6 +95,8 @@ class Closing:
         "before_fetch",
         "clean",
         "cut",
+        "elsewhere",
+        "ended_ns",
         "explicit",
         "fetched",
         "fetching",
@@ -124,6 +131,8 @@ class Closing:
         self.before_fetch: Callable[[], None] = lambda: None
         self.on_close: Callable[[bool], None] = lambda _missed_forward: None
         self.strict = strict
+        self.elsewhere = NOBODY
+        self.ended_ns = 0
         # patches keep these lists: they are emptied, never replaced
         self.log: list[Event] = []
         self.fetched: list[tuple[Batch, bool]] = []
@@ -216,6 +225,7 @@ class Closing:
             self._begin(recorder.abort(capture))
             return
         self._before_publication(capture, forward, end_event)
+        self.ended_ns = end_ns
         self._begin(recorder.complete(capture, end_ns))
 
     def _before_publication(self, capture: StepCapture, forward: bool, end_event: Any) -> None:

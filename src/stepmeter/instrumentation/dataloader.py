@@ -100,11 +100,11 @@ def timed_next(boundaries: Boundaries, original: Any) -> Any:
         boundaries.fetching = True
         try:
             batch = original(self)
-        except StopIteration:
-            ended(loader, start_ns)
-            raise
-        finally:
+        except BaseException as error:
+            if isinstance(error, StopIteration):
+                ended(loader, start_ns)
             boundaries.fetching = False
+            raise
         end_ns = monotonic_ns()
         try:
             pending = None if timer is None or mark is None else timer.pair(mark)
@@ -116,6 +116,7 @@ def timed_next(boundaries: Boundaries, original: Any) -> Any:
                 fetched.append(((loader, *sizes_of(batch)), no_grad))
         except Exception as error:
             boundaries.fault("fetch", error)
+        boundaries.fetching = False  # last: another thread may ask whether this one trains
         return batch
 
     def ended(loader: int, start_ns: int) -> None:

@@ -50,11 +50,11 @@ class ForwardSlot:
         boundaries = self._boundaries
         if boundaries.in_forward or boundaries.in_backward or _compiler._is_compiling_flag:  # noqa: SLF001 - a call costs more
             return call(*args, **kwargs)
+        if get_ident() != boundaries.owner:
+            return self._call_elsewhere(call, args, kwargs)
         grad = _is_grad_enabled()
         timer, mark = boundaries.timer, None
         try:
-            if get_ident() != boundaries.owner and not boundaries.takes_over():
-                return call(*args, **kwargs)
             boundaries.in_forward = True
             if len(boundaries.log) > LOG_LIMIT:
                 boundaries.flush()
@@ -72,13 +72,23 @@ class ForwardSlot:
             boundaries.failed()
             raise
         end_ns = monotonic_ns()
-        boundaries.in_forward = False
         pending = None if timer is None or mark is None else timer.pair(mark)
         training = module.training
         region = (FORWARD_INDEX, start_ns, end_ns, pending)
         plain = (grad and training) or boundaries.in_training_step
         boundaries.log.append(region if plain else (ODD_FORWARD, region, grad, training))
+        boundaries.in_forward = False  # last: another thread may ask whether this one trains
         if grad and not self.called:
+            self.called = True
+        return result
+
+    def _call_elsewhere(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call by another thread than the one that trains: an inference beside it, or that thread's successor."""
+        start_ns = monotonic_ns()
+        result = call(*args, **kwargs)
+        boundaries, module = self._boundaries, self._module()
+        if boundaries.owner and module is not None and module.training and _is_grad_enabled():
+            boundaries.elsewhere = get_ident(), (FORWARD_INDEX, start_ns, monotonic_ns(), None)
             self.called = True
         return result
 

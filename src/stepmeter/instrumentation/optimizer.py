@@ -96,15 +96,15 @@ def _after(boundaries: Boundaries) -> Any:
         end_ns = monotonic_ns()
         try:
             name = ref(optimizer)
-            while running:
-                begun, start_ns, _, mark = running.pop()
-                if begun is name:
-                    if not running:
-                        timer = boundaries.timer
-                        pending = None if timer is None or mark is None else timer.pair(mark)
-                        log.append((_OPTIMIZER, start_ns, end_ns, pending))
-                        updates.append(name)
-                    return
+            while running and running[-1][0] is not name:
+                running.pop()  # it raised
+            if len(running) == 1:
+                _, start_ns, _, mark = running[0]
+                timer = boundaries.timer
+                pending = None if timer is None or mark is None else timer.pair(mark)
+                log.append((_OPTIMIZER, start_ns, end_ns, pending))
+                updates.append(name)
+            del running[-1:]  # last: another thread may ask whether this one trains
         except Exception as error:
             boundaries.fault("optimizer", error)
 
