@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 from tests.support.allocator import FakeAllocator
+from tests.support.failing import fail, note, path_id
 from tests.support.huggingface import (
     UPDATES_SHORT_GROUPS,
     Examples,
@@ -382,15 +383,7 @@ def watched():
 
 def test_nothing_fails_by_itself(expected, monkeypatch):
     """The program goes through each of the paths, computes what it computes alone, and nothing is lost."""
-    gone = set()
-    for owner, name in PATHS:
-        original = getattr(owner, name)
-
-        def noted(*args, _path=(owner, name), _original=original, **kwargs):
-            gone.add(_path)
-            return _original(*args, **kwargs)
-
-        monkeypatch.setattr(owner, name, noted)
+    gone = note(monkeypatch, PATHS)
     result, recorder, guard, _ = watched()
 
     assert same(result, expected)
@@ -400,23 +393,14 @@ def test_nothing_fails_by_itself(expected, monkeypatch):
 
 
 @pytest.mark.parametrize("times", [1, 1_000_000])
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path[0].__name__.split('.')[-1]}.{path[1]}")
+@pytest.mark.parametrize("path", PATHS, ids=path_id)
 def test_a_failure_of_ours_is_harmless(expected, monkeypatch, capfd, path, times):
     """A path that raises once or always leaves results bit-identical, is counted, and is said once a kind."""
-    owner, name = path
-    original, left = getattr(owner, name), [times]
-
-    def fails(*args, **kwargs):
-        if left[0]:
-            left[0] -= 1
-            raise ZeroDivisionError(name)
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(owner, name, fails)
+    fail(monkeypatch, path, times)
     result, recorder, guard, faults = watched()
 
     assert same(result, expected)
-    assert {str(error) for error in faults} == {name}
+    assert {str(error) for error in faults} == {path[1]}
     assert sum(guard.losses().values()) == len(faults)
     err = [line for line in capfd.readouterr().err.splitlines() if line.startswith("stepmeter: ")]
     assert len(err) == len(guard.losses())

@@ -10,6 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.support.failing import fail, path_id
 from tests.telemetry.builders import ANCHOR, step
 
 from stepmeter.capture.channel import Channel
@@ -91,19 +92,10 @@ def test_without_a_failure_every_step_arrives(arrived):
 
 
 @pytest.mark.parametrize("times", [1, 1_000_000])
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path[0].__name__.split('.')[-1]}.{path[1]}")
+@pytest.mark.parametrize("path", PATHS, ids=path_id)
 def test_failure_on_the_drain_thread_is_harmless(arrived, monkeypatch, capfd, path, times):
     """A path that raises once or always is counted, said once a kind, and keeps nobody from the end."""
-    owner, name = path
-    original, left = getattr(owner, name), [times]
-
-    def fails(*args, **kwargs):
-        if left[0]:
-            left[0] -= 1
-            raise ZeroDivisionError(name)
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(owner, name, fails)
+    left = fail(monkeypatch, path, times)
     guard = Guard()
     took_s = run(guard)
     assert left[0] < times
@@ -113,5 +105,5 @@ def test_failure_on_the_drain_thread_is_harmless(arrived, monkeypatch, capfd, pa
     said = capfd.readouterr()
     assert said.out == ""
     assert len(said.err.splitlines()) == len(faults)
-    if times == 1 and name not in SETTING_UP:
+    if times == 1 and path[1] not in SETTING_UP:
         assert arrived()[-5:] == [16, 17, 18, 19, 20]
