@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import stepmeter
 from stepmeter.errors import StepmeterError, UsageError
+from stepmeter.store.pandas import do_without_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
 
 COMMANDS = (
     *("run", "collect", "summary", "watch", "compare", "energy", "sample", "diagnoses", "sql", "ingest"),
@@ -26,7 +26,7 @@ COMMANDS = (
 
 def program() -> NoReturn:
     """Run the process's command and end the process."""
-    sys.meta_path.insert(0, _WithoutPandas())
+    do_without_pandas()
     sys.exit(main())
 
 
@@ -53,16 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return code
-
-
-class _WithoutPandas:
-    """Keeps pandas out: nothing here needs it, but pyarrow and DuckDB import it where it is installed, for 0.5 s."""
-
-    @staticmethod
-    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        if name == "pandas":
-            raise ModuleNotFoundError("stepmeter's commands do without pandas", name=name)
-        return None
 
 
 class _Parser(argparse.ArgumentParser):

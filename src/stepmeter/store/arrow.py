@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from dataclasses import dataclass
 from functools import cache
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from stepmeter.store.model import Same
+from stepmeter.store.pandas import settle_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +55,7 @@ def to_arrow(table: Table, rows: Sequence[tuple[Any, ...]], blocks: Sequence[Blo
     Raises:
         pyarrow.ArrowInvalid: A value does not fit its column.
     """
-    _settle_pandas()
+    settle_pandas()
     schema = arrow_schema(table)
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     singly = pa.Table.from_arrays(
@@ -77,30 +74,3 @@ def _of_block(block: Block, schema: Any) -> Any:
 
     columns = [column(values, field.type) for values, field in zip(block.columns, schema, strict=True)]
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-@cache
-def _settle_pandas() -> None:
-    """Have pyarrow find that there is no pandas, once: on its first array it would load it, 0.4 s of CPU for nothing.
-
-    It looks again when a program asks it for a data frame, so that nothing is lost by it.
-    """
-    if "pandas" in sys.modules:
-        return
-    hidden = _HiddenPandas(threading.get_ident())
-    sys.meta_path.insert(0, hidden)
-    try:
-        pa.array([])
-    finally:
-        sys.meta_path.remove(hidden)
-
-
-@dataclass(frozen=True, slots=True)
-class _HiddenPandas(MetaPathFinder):
-    """Hides pandas from one thread; others may be loading it at this moment."""
-
-    thread: int
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:  # noqa: ARG002 - the finder's signature
-        if fullname == "pandas" and threading.get_ident() == self.thread:
-            raise ModuleNotFoundError("hidden from pyarrow", name=fullname)
