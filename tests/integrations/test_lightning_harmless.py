@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.support.allocator import FakeAllocator
 from tests.support.device import FakeDevice
+from tests.support.failing import fail, note, path_id
 from tests.support.lightning import (
     PACKAGES,
     Fits,
@@ -301,15 +302,7 @@ def same(results, expected):
 
 def test_nothing_fails_by_itself(fits, expected, monkeypatch):
     """The program goes through each of the paths, computes what it computes alone, and nothing is lost."""
-    gone = set()
-    for owner, name in PATHS:
-        original = getattr(owner, name)
-
-        def noted(*args, _path=(owner, name), _original=original, **kwargs):
-            gone.add(_path)
-            return _original(*args, **kwargs)
-
-        monkeypatch.setattr(owner, name, noted)
+    gone = note(monkeypatch, PATHS)
     results, recorder, guard, _ = watched(fits)
     assert same(results, expected)
     assert guard.losses() == {}
@@ -318,23 +311,14 @@ def test_nothing_fails_by_itself(fits, expected, monkeypatch):
 
 
 @pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.slow), 1_000_000])
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: f"{path[0].__name__.split('.')[-1]}.{path[1]}")
+@pytest.mark.parametrize("path", PATHS, ids=path_id)
 def test_failure_of_ours_is_harmless(fits, expected, monkeypatch, capfd, path, times):
     """A path that raises once or always leaves results bit-identical, is counted, and is said once a kind."""
-    owner, name = path
-    original, left = getattr(owner, name), [times]
-
-    def fails(*args, **kwargs):
-        if left[0]:
-            left[0] -= 1
-            raise ZeroDivisionError(name)
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(owner, name, fails)
+    fail(monkeypatch, path, times)
     results, recorder, guard, faults = watched(fits)
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("stepmeter: ")]
     assert same(results, expected)
-    assert {str(error) for error in faults} == {name}
+    assert {str(error) for error in faults} == {path[1]}
     assert sum(guard.losses().values()) == len(faults)
     assert len(said) == len(guard.losses())
     if times == 1:
