@@ -100,7 +100,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_kept(tmp_path, capsys, con
     assert main(["ingest", str(tmp_path / "f"), str(tmp_path / "good"), "--dir", str(tmp_path / "runs")]) == 4
     error = capsys.readouterr().err
     assert message in error
-    assert "1 requests could not be taken" in error
+    assert "1 request could not be taken" in error
     assert rows(tmp_path / "runs", "SELECT step FROM steps") == [(1,)]
 
 
@@ -109,3 +109,36 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path, capsys):
     assert main(["ingest", str(tmp_path / "none"), "--dir", str(tmp_path)]) == 2
     assert main(["ingest", __file__, "--run-name", "x", "--dir", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_it_says_into_which_run_and_what_comes_next(tmp_path, capsys):
+    """Each run that something was added to is named; what was known already adds to none."""
+    file = tmp_path / "f"
+    file.write_bytes(framed(gauge(run_resource())))
+
+    assert main(["ingest", str(file), "--dir", str(tmp_path / "runs")]) == 0
+    run = tmp_path / "runs" / "run-1"
+    assert f"into {run}; next: stepmeter summary {run}\n" in capsys.readouterr().err
+
+
+def test_a_file_of_something_else_is_told_in_few_lines(tmp_path, capsys):
+    """Of a thousand lines that are no OTLP ten are told, then how many more."""
+    (tmp_path / "notes.txt").write_text("{}\n" * 1000)
+
+    assert main(["ingest", str(tmp_path / "notes.txt"), "--dir", str(tmp_path / "runs")]) == 4
+    told = capsys.readouterr().err
+    assert told.count("\n") == 13
+    assert "stepmeter ingest: and 990 more like these\n" in told
+    assert "1000 requests could not be taken" in told
+
+
+def test_a_name_whose_lines_no_store_has_taken_is_said_so(tmp_path, capsys, monkeypatch):
+    """A program without a collector leaves a folder of lines; asked for, it is told how they become a run."""
+    monkeypatch.chdir(tmp_path)
+    lines = tmp_path / "stepmeter-runs" / "sft-1" / "otlp"
+    lines.mkdir(parents=True)
+    (lines / "default.rank0.jsonl").write_bytes(as_json(gauge(run_resource())) + b"\n")
+
+    for reference in ("sft-1", "stepmeter-runs/sft-1"):
+        assert main(["summary", reference]) == 3
+        assert capsys.readouterr().err.endswith(": stepmeter ingest stepmeter-runs/sft-1/otlp/*.jsonl\n")

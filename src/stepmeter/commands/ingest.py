@@ -1,16 +1,24 @@
-"""`stepmeter ingest`: telemetry that a stock Collector wrote to files, into a store."""
+"""`stepmeter ingest`: telemetry that was written to files, into a store."""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-SUMMARY = "read what the stock Collector's file exporter wrote into a store"
+SUMMARY = "take files of OTLP into a store: of a program without a collector, or of the stock Collector's file exporter"
 EXAMPLE = "stepmeter ingest traces.jsonl metrics.jsonl --dir runs --run job-7 --run-name baseline"
+
+_COARSE_NS: Final = 20_000_000
+"""By so much may a file's time be behind the clock: the kernel's own ticks."""
+
+_SHOWN: Final = 10
+"""Problems that are told one by one; a file that is none of ours has one a line."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,11 +60,28 @@ def execute(args: argparse.Namespace) -> int:
         if not file.is_file():
             raise UsageError(f"{file}: no such file; name files that a file exporter wrote")
     run = RunKey(args.run, args.run_name) if args.run else None
-    result = ingest(args.files, args.dir or runs_directory(), run, args.signal)
-    for problem in result.problems:
-        print(f"stepmeter ingest: {problem}", file=sys.stderr)
+    directory, begun_ns = args.dir or runs_directory(), time.time_ns()
+    result = ingest(args.files, directory, run, args.signal)
+    _tell(result.problems)
     counts = f"{result.requests} requests, {result.rows} rows, {result.repeated} requests known already"
     print(f"stepmeter ingest: {counts}", file=sys.stderr)
+    for path in _changed(directory, begun_ns):
+        print(f"stepmeter ingest: into {path}; next: stepmeter summary {path}", file=sys.stderr)
     if result.problems:
-        raise StoreError(f"{len(result.problems)} requests could not be taken; the rest is in the store")
+        requests = "1 request" if len(result.problems) == 1 else f"{len(result.problems)} requests"
+        raise StoreError(f"{requests} could not be taken; the rest is in the store")
     return 0
+
+
+def _tell(problems: Sequence[str]) -> None:
+    for problem in problems[:_SHOWN]:
+        print(f"stepmeter ingest: {problem}", file=sys.stderr)
+    if len(problems) > _SHOWN:
+        print(f"stepmeter ingest: and {len(problems) - _SHOWN} more like these", file=sys.stderr)
+
+
+def _changed(directory: Path, since_ns: int) -> list[Path]:
+    """The runs that something was added to."""
+    from stepmeter.store.upkeep import overview
+
+    return [run.path for run in overview(directory) if run.changed_ns >= since_ns - _COARSE_NS]

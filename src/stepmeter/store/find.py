@@ -12,6 +12,8 @@ from stepmeter.store.identity import RUN_FILE, list_runs
 from stepmeter.store.segments import CATALOG_FILE
 
 _SHOWN_RUNS: Final = 8
+_LINES: Final = "otlp/*.jsonl"
+"""What a program writes that had no collector."""
 
 
 def find_run(reference: str | Path, directory: Path | None = None) -> Path:
@@ -37,6 +39,10 @@ def find_run(reference: str | Path, directory: Path | None = None) -> Path:
     for run, identity in runs:
         if str(reference) in {run.name, identity.run_id}:
             return run
+    lines = path if path.is_dir() else runs_dir / path
+    if any(lines.glob(_LINES)):
+        message = f'no run "{reference}" yet, but telemetry that no store has taken: stepmeter ingest {lines / _LINES}'
+        raise RunNotFoundError(message)
     raise RunNotFoundError(_not_found(str(reference), runs_dir, [run.name for run, _ in runs]))
 
 
