@@ -111,9 +111,22 @@ def test_cpus_are_sampled_and_priced(tmp_path):
         (["--engine", "vllm"], "--scrape and --engine go together"),
         (["--scrape", "ftp://x", "--engine", "vllm"], "expected an http:// or https:// address"),
         (["--interval", "0"], "expected 0.05 s or more"),
+        (["--interval", "nan"], "expected 0.05 s or more"),
+        (["--duration", "-1"], "expected seconds above 0"),
     ],
 )
 def test_arguments_must_fit_together(words, message, capsys):
     """What does not fit together is one line and exit code 2."""
     assert main(["sample", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_server_that_is_not_there_is_told_once(tmp_path):
+    """Nobody waits an hour for tokens of a page that does not answer: its first failure is a line, its next is none."""
+    words = ["sample", "--duration", "1", "--interval", "0.2", "--engine", "vllm"]
+
+    done = stepmeter(*words, "--scrape", "http://127.0.0.1:1/metrics", cwd=tmp_path)
+
+    said = "stepmeter: http://127.0.0.1:1/metrics: nothing listens there; it is asked again and again\n"
+    assert done.stderr.count(said) == 1
+    assert done.returncode == 0

@@ -87,8 +87,10 @@ def _check(args: argparse.Namespace) -> None:
     for url in args.scrape:
         if urlsplit(url).scheme not in {"http", "https"}:
             raise UsageError(f"--scrape {url}: expected an http:// or https:// address of a metrics page")
-    if args.interval < 0.05:
-        raise UsageError(f"--interval {args.interval}: expected 0.05 s or more")
+    if not 0.05 <= args.interval < float("inf"):
+        raise UsageError(f"--interval {args.interval:g}: expected 0.05 s or more")
+    if args.duration is not None and not args.duration > 0:
+        raise UsageError(f"--duration {args.duration:g}: expected seconds above 0; leave it out to sample until Ctrl-C")
 
 
 def _gpus() -> list[str]:

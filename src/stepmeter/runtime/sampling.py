@@ -122,7 +122,9 @@ def _threads(
         return lambda: GpuSampler(lambda: uuid)
 
     def scraping(url: str, engine: Engine) -> Callable[[], Sampler]:
-        return lambda: InferenceSampler(url, engine)
+        return lambda: InferenceSampler(
+            url, engine, on_failure=lambda words: on_fault(url, RuntimeError(f"{words}; it is asked again and again"))
+        )
 
     makers: list[Callable[[], Sampler]] = [HostSampler, *(reading(uuid) for uuid in plan.uuids)]
     made: list[Sampling] = [Sampling(makers, readings, on_fault, plan.interval_s)]

@@ -17,6 +17,13 @@ Engine = Literal["vllm", "sglang", "tgi", "llamacpp", "trtllm"]
 
 TIMEOUT_S: Final = 5.0
 _BODY_LIMIT_BYTES = 32 * 1024 * 1024
+_WORDS: Final[Mapping[str, str]] = {
+    "no_series": "none of the counters of {engine} there; look at the page and at --engine",
+    "refused": "nothing listens there",
+    "timeout": f"no answer within {TIMEOUT_S:.0f} s",
+    "unreadable": "no Prometheus text there",
+    "status_404": "no such page (404)",
+}
 _MODEL_LABELS = ("model_name", "model")
 
 
@@ -85,12 +92,20 @@ class InferenceSampler:
         url: Its metrics page.
         engine: What serves there.
         now_ns: The monotonic clock.
+        on_failure: Told of each request that gave nothing, in words for a person.
     """
 
-    def __init__(self, url: str, engine: Engine, now_ns: Callable[[], int] = monotonic_ns) -> None:
+    def __init__(
+        self,
+        url: str,
+        engine: Engine,
+        now_ns: Callable[[], int] = monotonic_ns,
+        on_failure: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._url = url
         self._engine: Engine = engine
         self._now_ns = now_ns
+        self._on_failure = on_failure
         self.failures: Counter[str] = Counter()
 
     def read(self, at_ns: int) -> list[Reading]:
@@ -118,6 +133,7 @@ class InferenceSampler:
 
     def _failed(self, reason: str, at_ns: int) -> list[Reading]:
         self.failures[reason] += 1
+        self._on_failure(_WORDS.get(reason, reason).format(engine=self._engine))
         attributes = (("engine", self._engine), ("kind", reason))
         return [Reading(metrics.INFERENCE_SCRAPE_FAILURES.name, self.failures[reason], at_ns, attributes)]
 
