@@ -14,7 +14,7 @@ from stepmeter.capture.step import Recorder
 from stepmeter.instrumentation.explicit import is_tracing
 from stepmeter.instrumentation.instrumentor import installed
 from stepmeter.instrumentation.patch import Patch
-from stepmeter.integrations.apart import Apart, begin_apart, told
+from stepmeter.integrations.apart import Apart, begin_apart, set_apart, told
 from stepmeter.integrations.huggingface_attempt import Attempt
 
 _attempts: list[Attempt] = []
@@ -31,11 +31,12 @@ def switches(module: Any, _recorder: Recorder) -> list[Patch]:
         One for each method of which the trainer's loop consists, for its two evaluations, and for what skips batches.
     """
     trainer, handler = module.Trainer, module.CallbackHandler
+    apart = functools.partial(set_apart, begin_apart)
     return [
         Patch(trainer, "_inner_training_loop", _guarded),
         Patch(trainer, "get_batch_samples", _collecting),
-        Patch(trainer, "evaluate", _apart),
-        Patch(trainer, "predict", _apart),
+        Patch(trainer, "evaluate", apart),
+        Patch(trainer, "predict", apart),
         Patch(handler, "on_step_begin", _beginning),
         Patch(handler, "on_step_end", functools.partial(_ending, "step_ended")),
         Patch(handler, "on_substep_end", functools.partial(_ending, "micro_batch_ended")),
@@ -95,20 +96,6 @@ def _collecting(original: Any) -> Any:
         return result
 
     return get_batch_samples
-
-
-def _apart(original: Any) -> Any:
-    @functools.wraps(original)
-    def evaluate(self: Any, *args: Any, **kwargs: Any) -> Any:
-        apart = told("evaluation", begin_apart)
-        if apart is None:
-            return original(self, *args, **kwargs)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            told("evaluation", apart.ends)
-
-    return evaluate
 
 
 def _beginning(original: Any) -> Any:

@@ -21,7 +21,7 @@ from stepmeter.instrumentation.explicit import is_tracing
 from stepmeter.instrumentation.instrumentor import Installation, installed
 from stepmeter.instrumentation.patch import Patch
 from stepmeter.instrumentation.undecided import new_loader
-from stepmeter.integrations.apart import Apart, begin_apart, told
+from stepmeter.integrations.apart import Apart, begin_apart, set_apart, told
 from stepmeter.integrations.lightning_fit import Evaluation, Fit
 
 _fits: list[Fit] = []
@@ -48,11 +48,12 @@ def switches(module: Any, _recorder: Recorder) -> list[Patch]:
     evaluation = sys.modules[f"{package}.loops.evaluation_loop"]
     prediction = sys.modules[f"{package}.loops.prediction_loop"]
     connector = sys.modules[f"{package}.trainer.connectors.callback_connector"]
+    apart = functools.partial(set_apart, _begin_evaluation)
     return [
         Patch(module.Trainer, "_run", _guarded),
         Patch(connector._CallbackConnector, "_attach_model_callbacks", functools.partial(_attaching, package)),  # noqa: SLF001 - no public way
-        Patch(evaluation._EvaluationLoop, "run", _apart),  # noqa: SLF001 - likewise
-        Patch(prediction._PredictionLoop, "run", _apart),  # noqa: SLF001 - likewise
+        Patch(evaluation._EvaluationLoop, "run", apart),  # noqa: SLF001 - likewise
+        Patch(prediction._PredictionLoop, "run", apart),  # noqa: SLF001 - likewise
         Patch(loaders.CombinedLoader, "__iter__", _timed_iter),
         Patch(loaders.CombinedLoader, "__next__", functools.partial(_timed_next, installation)),
     ]
@@ -96,20 +97,6 @@ def _end(fit: Fit | Evaluation) -> None:
         callbacks = fit.trainer.callbacks
         callbacks[:] = [callback for callback in callbacks if callback is not fit.callback]
     fit.ends()
-
-
-def _apart(original: Any) -> Any:
-    @functools.wraps(original)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        apart = told("evaluation", _begin_evaluation)
-        if apart is None:
-            return original(self, *args, **kwargs)
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            told("evaluation", apart.ends)
-
-    return run
 
 
 def _begin_evaluation() -> Evaluation | Apart | None:
