@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from threading import get_ident
 
@@ -26,8 +24,8 @@ from stepmeter.instrumentation.instrumentor import install, installed, uninstall
 PEERS = Path(__file__).parent / "peers"
 sys.path.insert(0, str(PEERS))
 from loop import LAYERS, Loop, quiet  # noqa: E402 - beside the peers, which must not see this folder
+from traceml_env import PEER, traceml_env  # noqa: E402
 
-PEER = "traceml-ai==0.5.0"
 LIMIT_US = 10.0
 SHARE = 0.1
 
@@ -92,18 +90,11 @@ def losses(*, watch):
 
 def peer():
     """What traceml-ai adds in µs per step by submodules, or why that can't be known."""
-    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "stepmeter-bench" / PEER
-    python = home / "bin" / "python"
     try:
-        if not (home / ".ready").exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True, capture_output=True)
-            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PEER]
-            subprocess.run(pip, check=True, capture_output=True, text=True, timeout=300)
-            (home / ".ready").touch()
-        # torch is not installed a second time
-        torch_from = f"import sys; sys.path += [{str(PEERS)!r}, {sysconfig.get_paths()['purelib']!r}]\n"
-        program = torch_from + "import beside_traceml; beside_traceml.main()"
-        done = subprocess.run([python, "-c", program], check=True, capture_output=True, text=True, timeout=300)
+        program = f"import sys; sys.path.append({str(PEERS)!r})\nimport beside_traceml; beside_traceml.main()"
+        done = subprocess.run(
+            [traceml_env() / "python", "-c", program], check=True, capture_output=True, text=True, timeout=300
+        )
         return {int(layers): us for layers, us in json.loads(done.stdout.splitlines()[-1]).items()}, ""
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
         output = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
