@@ -57,3 +57,33 @@ def test_a_rule_over_ranks_sees_all_of_a_stored_run(run, capsys):
     assert "step 1  error  loss 3" in capsys.readouterr().out
     assert main(["alerts", "explain", "loss@max > 2"]) == 0
     assert "the collector" in capsys.readouterr().out
+
+
+def test_a_metric_that_no_row_has_is_told(run, capsys):
+    """A misspelt name fires nothing and looks like good news; a line on stderr says what was meant."""
+    assert main(["alerts", "test", "lss > 2 => error", "--run", str(run)]) == 0
+
+    out, err = capsys.readouterr()
+    assert out == "0 fired over 6 rows\n"
+    assert err == "stepmeter: alert rules name 'lss', which was never logged; did you mean loss?\n"
+
+
+def test_a_rank_or_stream_without_rows_names_those_that_have_some(run, tmp_path, capsys):
+    """Rows of another rank or stream are there: the options that choose them are said."""
+    assert main(["alerts", "test", "loss > 2", "--run", str(run), "--rank", "3"]) == 0
+    assert capsys.readouterr().err == f"stepmeter: {run} has no such rows; those that there are: --rank 0\n"
+
+    of_data = run_of_rows(tmp_path / "more", [{"loss": 1}], stream="data")
+    assert main(["alerts", "test", "loss > 2", "--run", str(of_data)]) == 0
+    assert capsys.readouterr().err.endswith(": --rank 0 --stream data\n")
+
+
+def test_a_run_without_rows_says_where_rows_come_from(tmp_path, capsys):
+    """Nothing was logged: no rule can fire."""
+    run = str(run_of_rows(tmp_path, []))
+
+    assert main(["alerts", "test", "loss > 2", "--run", run]) == 0
+    assert capsys.readouterr() == (
+        "0 fired over 0 rows\n",
+        f"stepmeter: {run} holds no rows; stepmeter.log() makes them\n",
+    )

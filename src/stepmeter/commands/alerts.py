@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 from stepmeter.alerts.engine import AlertEngine, Fired
@@ -24,6 +25,8 @@ FROM history
 WHERE ? OR (stream IS NOT DISTINCT FROM ? AND coalesce(rank, 0) = ?)
 ORDER BY step, time_ns
 """
+
+_PLACES = "SELECT DISTINCT stream, coalesce(rank, 0) AS rank FROM history ORDER BY stream NULLS FIRST, rank LIMIT 8"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -77,15 +80,17 @@ def _explain(args: argparse.Namespace) -> int:
 def _test(args: argparse.Namespace) -> int:
     rule = parse_rule({"rule": args.rule, "mode": args.mode, "for_steps": args.for_steps, "recovery": True})
     rows = _stored_rows(args, rule)
-    fired = replay(rule, rows)
+    fired, unseen = replay(rule, rows)
     for alert in fired:
         print(f"step {alert.step}  {alert.level}  {alert.message}")
     count = sum(not alert.recovered for alert in fired)
     print(f"{count} fired over {len(rows)} rows")
+    for line in unseen if rows else [_no_rows(args)]:
+        print(f"stepmeter: {line}", file=sys.stderr)
     return 0
 
 
-def replay(rule: Rule, rows: list[Row]) -> list[Fired]:
+def replay(rule: Rule, rows: list[Row]) -> tuple[list[Fired], list[str]]:
     """Run a rule over rows.
 
     Args:
@@ -93,14 +98,24 @@ def replay(rule: Rule, rows: list[Row]) -> list[Fired]:
         rows: In the order of their steps.
 
     Returns:
-        What fired, in order.
+        What fired, in order, and a line on each metric that no row has.
     """
     fired: list[Fired] = []
     start_s = rows[0].time_ns / 1e9 if rows else 0.0
     engine = AlertEngine([rule], start_s, fired.append)
     for row in rows:
         engine.on_row(row)
-    return fired
+    return fired, engine.unseen()
+
+
+def _no_rows(args: argparse.Namespace) -> str:
+    """Where the rows are, if not where they were looked for."""
+    with open_run(find_run(args.run)) as run:
+        found = run.snapshot().rows(_PLACES)
+    if not found:
+        return f"{args.run} holds no rows; stepmeter.log() makes them"
+    places = ", ".join(f"--rank {rank}" + ("" if stream is None else f" --stream {stream}") for stream, rank in found)
+    return f"{args.run} has no such rows; those that there are: {places}"
 
 
 def _stored_rows(args: argparse.Namespace, rule: Rule) -> list[Row]:
