@@ -50,3 +50,11 @@ def test_a_place_that_can_not_be_written_is_one_line(run, capsys):
     assert main(["trace", str(run), "-o", "/nothing/here/t.json"]) == 4
 
     assert "can't be written" in capsys.readouterr().err
+
+
+def test_a_selection_of_nothing_is_told(run, tmp_path, capsys):
+    """An empty timeline is written as asked, and it is said that the options are why."""
+    assert main(["trace", str(run), "-o", str(tmp_path / "t.json"), "--rank", "7"]) == 0
+
+    assert "wrote 0 spans" in (said := capsys.readouterr().err)
+    assert "(nothing of the run is in that selection)" in said

@@ -54,8 +54,13 @@ def execute(args: argparse.Namespace) -> int:
         time_ns=_times(args.time_range),
     )
     count = write_trace(find_run(args.run), args.output, selection, args.temp_dir, args.merge)
-    print(f"wrote {count} spans to {args.output}; open it in https://ui.perfetto.dev", file=sys.stderr)
+    nothing = "" if count else " (nothing of the run is in that selection)" if _selects(args) else " (the run has none)"
+    print(f"wrote {count} spans to {args.output}{nothing}; open it in https://ui.perfetto.dev", file=sys.stderr)
     return 0
+
+
+def _selects(args: argparse.Namespace) -> bool:
+    return any(each is not None for each in (args.stream, args.rank, args.step_range, args.time_range))
 
 
 def _steps(text: str | None) -> tuple[int | None, int | None]:
