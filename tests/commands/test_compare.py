@@ -7,7 +7,7 @@ from tests.step_time.scenarios import SCENARIOS
 from tests.support.step_time import RunBuilder
 
 from stepmeter.cli import main
-from stepmeter.report.summary import write_files
+from stepmeter.report.summary import summarize, write_files
 
 GIB = 1024**3
 
@@ -198,7 +198,7 @@ def test_the_text_has_verdict_reason_sides_and_changes(run, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", "not a final_summary.json"),
+        ("[]", "not a final_summary.json (no object in it)"),
         ("{", "not a final_summary.json"),
         ('{"schema_version": "1.0"}', "no 'meta'"),
         ('{"schema_version": "1.0", "meta": {}, "step_time": {}}', "no 'global'"),
@@ -243,3 +243,21 @@ def test_a_summary_that_lost_a_part_is_refused(run, tmp_path, capsys):
 
             assert main(["compare", str(tmp_path / "broken.json"), b]) == 4
             assert "not a final_summary.json" in capsys.readouterr().err
+
+
+def test_metrics_of_one_name_say_their_section(tmp_path, capsys):
+    """The host's CPU share and that of the processes stand in one table, each with its own name."""
+    files = []
+    for name in ("a", "b"):
+        document = json.loads(summarize(RunBuilder().rank(0, range(1, 101)).write(tmp_path / name)).json())
+        for section in ("system", "process"):
+            document[section]["global"]["median"]["cpu_share"] = {"value": 0.5, "idx": 0}
+        files.append(tmp_path / f"{name}.json")
+        files[-1].write_text(json.dumps(document))
+
+    assert main(["compare", *map(str, files), "--fail-on", "nothing>5%"]) == 2
+
+    out, err = capsys.readouterr()
+    assert "\nsystem cpu share" in out
+    assert "\nprocess cpu share" in out
+    assert err.count("cpu_share") == 1

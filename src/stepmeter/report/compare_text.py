@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -97,18 +98,25 @@ def _side(letter: str, side: Side) -> str:
 
 
 def _table(comparison: Comparison, *, color: bool) -> Table:
+    shared = _of_several_sections(comparison)
     rows = empty_table(("phase", "A", "B", "change", "noise"), color=color)
     for section in SECTIONS:
         for change in _largest([item for item in comparison.changes if item.section == section]):
             relative = change.relative
             rows.add_row(
-                metric_words(change.metric),
+                f"{section} {metric_words(change.metric)}" if change.metric in shared else metric_words(change.metric),
                 format_quantity(change.before, change.unit),
                 format_quantity(change.after, change.unit),
                 "" if relative is None else f"{relative:+.1%}".replace("%", " %"),
                 "" if change.margin is None else f"±{format_share(change.margin)}",
             )
     return rows
+
+
+def _of_several_sections(comparison: Comparison) -> set[str]:
+    """Metrics of one name in several sections, as the CPUs' share of the host and that of the processes."""
+    sections = Counter(metric for metric, _ in {(item.metric, item.section) for item in comparison.changes})
+    return {metric for metric, count in sections.items() if count > 1}
 
 
 def _largest(changes: list[Change]) -> list[Change]:

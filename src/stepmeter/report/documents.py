@@ -36,6 +36,8 @@ def read_summary(reference: str) -> Json:
 def _read_file(path: Path) -> Json:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(document, dict):
+            raise TypeError("no object in it")  # noqa: TRY301 - one message for all that it may be
         version = str(document["schema_version"])
         if version.split(".", maxsplit=1)[0] == SUMMARY_VERSION.split(".")[0]:
             _require_summary(document)

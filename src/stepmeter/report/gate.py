@@ -97,7 +97,7 @@ def judge(condition: Condition, comparison: Comparison) -> Outcome:
         raise StoreError(f'--fail-on "{condition.text}" can\'t be judged: {comparison.why[0]}')
     change = comparison.change(condition.metric)
     if change is None:
-        known = ", ".join(sorted(item.metric for item in comparison.changes))
+        known = ", ".join(sorted({item.metric for item in comparison.changes}))
         raise UsageError(f'--fail-on "{condition.text}": no metric {condition.metric}; measured: {known}')
     if condition.unit == "pp" and change.unit != "1":
         raise UsageError(f'--fail-on "{condition.text}": {change.metric} is no share; give its change in %')
