@@ -25,6 +25,14 @@ MIN_STEP_SHARE = 0.5
 """A stall exceeds the component's median by more than the larger of so many median absolute deviations and this share
 of the median step."""
 
+THRESHOLDS = {
+    "warn_stalled_share": WARN_STALLED,
+    "crit_stalled_share": CRIT_STALLED,
+    "min_deviations": MIN_DEVIATIONS,
+    "min_step_share": MIN_STEP_SHARE,
+}
+"""What the rules on stalls judge by."""
+
 WORST_SHOWN = 5
 
 

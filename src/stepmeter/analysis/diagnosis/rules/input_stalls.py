@@ -13,17 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepmeter.analysis.diagnosis.model import Issue, Rule
-from stepmeter.analysis.diagnosis.stalls import CRIT_STALLED, MIN_DEVIATIONS, MIN_STEP_SHARE, WARN_STALLED, stalls_issue
+from stepmeter.analysis.diagnosis.stalls import THRESHOLDS, stalls_issue
 
 if TYPE_CHECKING:
     from stepmeter.analysis.step_time.model import StepTimeWindow
 
-THRESHOLDS = {
-    "warn_stalled_share": WARN_STALLED,
-    "crit_stalled_share": CRIT_STALLED,
-    "min_deviations": MIN_DEVIATIONS,
-    "min_step_share": MIN_STEP_SHARE,
-}
 ACTION = (
     "See which steps they are: the first of each epoch points to worker start (persistent_workers=True), regular ones "
     "to opening shards, irregular ones to storage."

@@ -12,17 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepmeter.analysis.diagnosis.model import Issue, Rule
-from stepmeter.analysis.diagnosis.stalls import CRIT_STALLED, MIN_DEVIATIONS, MIN_STEP_SHARE, WARN_STALLED, stalls_issue
+from stepmeter.analysis.diagnosis.stalls import THRESHOLDS, stalls_issue
 
 if TYPE_CHECKING:
     from stepmeter.analysis.step_time.model import StepTimeWindow
 
-THRESHOLDS = {
-    "warn_stalled_share": WARN_STALLED,
-    "crit_stalled_share": CRIT_STALLED,
-    "min_deviations": MIN_DEVIATIONS,
-    "min_step_share": MIN_STEP_SHARE,
-}
 ACTION = (
     "See what the named steps have in common: a checkpoint, an evaluation, a log upload; do it less often or in the "
     "background (torch.distributed.checkpoint.async_save)."
