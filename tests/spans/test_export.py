@@ -6,12 +6,12 @@ from opentelemetry import trace as trace_api
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader as Periodic
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.support.metrics import Metrics
 from tests.support.recorded import recorded_spans
 
 from stepmeter import span
@@ -22,27 +22,6 @@ from stepmeter.telemetry import user_drain
 from stepmeter.telemetry.guard import Guard
 from stepmeter.telemetry.pipeline import Pipeline
 from stepmeter.telemetry.user_spans import SpanWriter, UserSpanEncoder, readable_user_span
-
-
-class Metrics(MetricExporter):
-    def __init__(self):
-        super().__init__()
-        self.taken = []
-
-    def export(self, metrics_data, timeout_millis=10_000, **kwargs):
-        self.taken.append(metrics_data)
-        return MetricExportResult.SUCCESS
-
-    def shutdown(self, timeout_millis=30_000, **kwargs):
-        pass
-
-    def force_flush(self, timeout_millis=10_000):
-        return True
-
-    def points(self, name):
-        (resource_metrics,) = self.taken[-1].resource_metrics
-        found = {metric.name: metric.data.data_points for metric in resource_metrics.scope_metrics[0].metrics}
-        return found.get(name, [])
 
 
 class Counting(SpanProcessor):

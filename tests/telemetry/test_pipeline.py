@@ -4,10 +4,11 @@ import pytest
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace as trace_api
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider, sampling
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.support.metrics import Metrics
 from tests.telemetry.builders import ANCHOR, MS, step
 
 from stepmeter.capture.channel import Channel
@@ -17,27 +18,6 @@ from stepmeter.capture.region import DeviceTimes
 from stepmeter.capture.step import Recorder, StepMemory
 from stepmeter.telemetry.guard import Guard
 from stepmeter.telemetry.pipeline import Pipeline
-
-
-class Metrics(MetricExporter):
-    def __init__(self):
-        super().__init__()
-        self.taken = []
-
-    def export(self, metrics_data, timeout_millis=10_000, **kwargs):
-        self.taken.append(metrics_data)
-        return MetricExportResult.SUCCESS
-
-    def shutdown(self, timeout_millis=30_000, **kwargs):
-        pass
-
-    def force_flush(self, timeout_millis=10_000):
-        return True
-
-    def latest(self, name):
-        (resource_metrics,) = self.taken[-1].resource_metrics
-        found = {metric.name: metric.data.data_points for metric in resource_metrics.scope_metrics[0].metrics}
-        return found[name]
 
 
 @pytest.fixture
@@ -76,7 +56,7 @@ def test_every_step_arrives_past_the_users_sampler(backend):
     drained(recorder)
 
     assert list(range(1, 3001)) == [span.attributes["stepmeter.step"] for span in named(spans, "step")]
-    assert metrics.latest("stepmeter.steps")[0].value == 3000
+    assert metrics.points("stepmeter.steps")[0].value == 3000
 
 
 def test_run_is_marked_by_two_short_spans(backend):
@@ -97,7 +77,7 @@ def test_drops_are_counted_in_the_metrics(backend):
         recorder.timing.put(step(number))
     drained(recorder)
 
-    (dropped,) = metrics.latest("stepmeter.dropped")
+    (dropped,) = metrics.points("stepmeter.dropped")
     assert (dropped.value, dropped.attributes["kind"]) == (5, "step: queue full")
 
 
@@ -120,7 +100,7 @@ def test_own_cost_is_reported(backend):
     recorder.timing.put(step(1))
     drained(recorder)
 
-    (point,) = metrics.latest("stepmeter.self.cpu_time")
+    (point,) = metrics.points("stepmeter.self.cpu_time")
     assert point.value > 0
 
 
@@ -133,7 +113,7 @@ def test_one_bad_step_spares_the_others(backend, capfd):
     drained(recorder)
 
     assert [span.attributes["stepmeter.step"] for span in named(spans, "step")] == [1, 2]
-    (dropped,) = metrics.latest("stepmeter.dropped")
+    (dropped,) = metrics.points("stepmeter.dropped")
     assert dropped.value == 2
     assert capfd.readouterr().err.count("\n") == 1
 
@@ -147,9 +127,9 @@ def test_readings_keep_their_own_times(backend):
         readings.put(Reading("process.memory.usage", resident_bytes, at_s * 10**9))
     drained(Recorder(), readings=readings)
 
-    points = [(p.time_unix_nano - ANCHOR.unix_ns, p.value) for p in metrics.latest("process.cpu.time")]
+    points = [(p.time_unix_nano - ANCHOR.unix_ns, p.value) for p in metrics.points("process.cpu.time")]
     assert points == [(10**9, 0.5), (2 * 10**9, 0.75)]
-    assert [point.value for point in metrics.latest("process.memory.usage")] == [100, 200]
+    assert [point.value for point in metrics.points("process.memory.usage")] == [100, 200]
 
 
 class Device:
@@ -179,7 +159,7 @@ def test_steps_wait_for_their_device_times(backend):
     assert first.attributes["stepmeter.device.end_ns"] == ANCHOR.unix_ns_of(15 * MS)
     assert "stepmeter.traced.gpu_ns" not in second.attributes
     assert [span.attributes.get("stepmeter.gpu_ns") for span in named(spans, "forward")] == [2 * MS, None]
-    (dropped,) = metrics.latest("stepmeter.dropped")
+    (dropped,) = metrics.points("stepmeter.dropped")
     assert (dropped.attributes["kind"], dropped.value) == ("device pair: failed", 1)
 
 
@@ -192,7 +172,7 @@ def test_exit_does_not_wait_for_a_device_that_hangs(backend):
 
     (only,) = named(spans, "step")
     assert "stepmeter.traced.gpu_ns" not in only.attributes
-    (dropped,) = metrics.latest("stepmeter.dropped")
+    (dropped,) = metrics.points("stepmeter.dropped")
     assert (dropped.attributes["kind"], dropped.value) == ("device times: not known at exit", 1)
 
 
