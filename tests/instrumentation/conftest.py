@@ -6,6 +6,7 @@ import gc
 
 import pytest
 import torch
+from tests.support.training import model
 
 from stepmeter.capture.step import Recorder
 from stepmeter.instrumentation.instrumentor import install, uninstall
@@ -30,3 +31,15 @@ def recorder():
     install(recorder, strict=True)
     yield recorder
     uninstall()
+
+
+@pytest.fixture
+def net():
+    """A model of two layers."""
+    return model()
+
+
+@pytest.fixture
+def optimizer(net):
+    """Trains that model."""
+    return torch.optim.SGD(net.parameters(), 0.1)

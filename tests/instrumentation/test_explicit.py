@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from tests.support.training import loader, loss_of, model, seen, update
+from tests.support.training import loader, loss_of, seen, update
 
 from stepmeter.capture.ending import abort_step_capture, complete_step_capture
 from stepmeter.capture.step import Recorder
@@ -18,16 +18,6 @@ from stepmeter.instrumentation.instrumentor import install, uninstall
 
 STEP = {"input_wait": 1, "forward": 1, "backward": 1, "optimizer": 1}
 NO_INPUT = {"forward": 1, "backward": 1, "optimizer": 1}
-
-
-@pytest.fixture
-def net():
-    return model()
-
-
-@pytest.fixture
-def optimizer(net):
-    return torch.optim.SGD(net.parameters(), 0.1)
 
 
 def test_trace_step_is_the_step(recorder, net, optimizer):

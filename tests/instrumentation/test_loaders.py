@@ -6,25 +6,14 @@ import itertools
 import queue
 import threading
 
-import pytest
 import torch
-from tests.support.training import loader, model, seen, update
+from tests.support.training import loader, seen, update
 from torch.utils.data import DataLoader, IterableDataset
 
 from stepmeter.instrumentation.explicit import wrap_loader
 
 STEP = {"input_wait": 1, "forward": 1, "backward": 1, "optimizer": 1}
 NO_INPUT = {"forward": 1, "backward": 1, "optimizer": 1}
-
-
-@pytest.fixture
-def net():
-    return model()
-
-
-@pytest.fixture
-def optimizer(net):
-    return torch.optim.SGD(net.parameters(), 0.1)
 
 
 class Stream(IterableDataset):

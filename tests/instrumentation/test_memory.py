@@ -56,11 +56,6 @@ def net(allocator):
     return Hungry(allocator)
 
 
-@pytest.fixture
-def optimizer(net):
-    return torch.optim.SGD(net.parameters(), 0.1)
-
-
 def peaks(recorder):
     finish(recorder)
     return [memory.peak_allocated_bytes // MIB for memory in recorder.memory.drain()]

@@ -23,16 +23,6 @@ def recorder(recorder):
     return recorder
 
 
-@pytest.fixture
-def net():
-    return model()
-
-
-@pytest.fixture
-def optimizer(net):
-    return torch.optim.SGD(net.parameters(), 0.1)
-
-
 def test_batches_are_copied(recorder, net, optimizer):
     """The copy of a batch to the device is one region of its step, a call that stays on the host is none."""
     for batch in loader(3):
