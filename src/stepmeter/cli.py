@@ -64,6 +64,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of one command where it is named first, so that no command waits for the imports of the others."""
+    if words[:1] and not words[0].startswith("-") and words[0] not in COMMANDS:
+        raise UsageError(_unknown(words[0]))
     parser = _Parser(prog="stepmeter", description=stepmeter.__doc__)
     parser.add_argument("--version", action="version", version=f"stepmeter {stepmeter.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -79,6 +81,19 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         module.configure(command)
         command.set_defaults(execute=module.execute)
     return parser
+
+
+def _unknown(word: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, COMMANDS, n=2)
+    if close:
+        meant = f"did you mean {' or '.join(close)}?"
+    elif word.endswith(".py"):
+        meant = f"to run a program: `stepmeter run {word}`"
+    else:
+        meant = "`stepmeter --help` lists the commands"
+    return f'no command "{word}"; {meant}'
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ def test_every_command_has_help_with_an_example(name, capsys):
     ("words", "part"),
     [
         ([], "COMMAND"),
-        (["nonsense"], "nonsense"),
+        (["nonsense"], 'no command "nonsense"; `stepmeter --help` lists the commands'),
+        (["sumary", "x"], "did you mean summary?"),
+        (["train.py"], "`stepmeter run train.py`"),
         (["summary"], "RUN"),
         (["summary", "x", "--nonsense"], "--nonsense"),
         (["schema", "--format", "yaml"], "yaml"),

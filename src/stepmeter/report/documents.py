@@ -49,7 +49,7 @@ def _read_file(path: Path) -> Json:
             f"{path}: summary version {version}, this stepmeter reads {SUMMARY_VERSION.split('.')[0]}.x; "
             "make it again with `stepmeter summary RUN --json`"
         )
-    return document  # type: ignore[no-any-return]  # JSON
+    return document
 
 
 def _require_summary(document: Json) -> None:
