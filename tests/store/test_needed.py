@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
-from importlib.util import find_spec
 
 import duckdb
 import pytest
@@ -114,18 +111,3 @@ def test_a_run_that_is_sealed_into_a_file_of_bound_views_is_as_one_that_binds_th
         monkeypatch.setattr("stepmeter.store.seal.template_file", lambda *_: tmp_path / "missing")
     assert found[0] == found[1]
     assert len(found[0][1]) == 2
-
-
-@pytest.mark.skipif(find_spec("pandas") is None, reason="needs pandas")
-def test_writing_rows_leaves_pandas_alone():
-    """The first segment of a process does not load pandas, which takes half a second where it is installed."""
-    program = (
-        "import sys, tempfile, pathlib\n"
-        "from stepmeter.store.segments import create_run\n"
-        "create_run(pathlib.Path(tempfile.mkdtemp()), 'id', 'demo')\n"
-        "assert 'pandas' not in sys.modules\n"
-        "import pyarrow, pandas\n"
-        "assert pyarrow.table({'a': [1]}).to_pandas()['a'][0] == 1\n"
-        "assert pyarrow.array(pandas.Series([1, None])).null_count == 1\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
