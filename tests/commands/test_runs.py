@@ -55,7 +55,7 @@ def test_runs_are_listed_for_people_and_programs(runs, tmp_path, capsys):
         assert main(["runs", str(tmp_path)]) == 0
         table = capsys.readouterr().out
     assert [(run["name"], run["state"], run["steps"]) for run in found] == [
-        ("old", "sealed", None),
+        ("old", "sealed", 2),
         ("middle", "finished", 2),
         ("new", "written", 2),
     ]

@@ -31,6 +31,7 @@ class RunIdentity:
         created_ns: When the directory was made, Unix time in ns.
         sealed_ns: When the run became one native file, Unix time in ns; None while it has segments.
         migrated_from: Oldest version that some of its segments have; None when all are of `store_version`.
+        sealed_steps: Steps recorded when it was sealed, over all ranks and attempts; None when that is not known.
     """
 
     store_version: int
@@ -39,6 +40,7 @@ class RunIdentity:
     created_ns: int
     sealed_ns: int | None = None
     migrated_from: int | None = None
+    sealed_steps: int | None = None
 
 
 def safe_name(name: str) -> str:
@@ -77,6 +79,7 @@ def read_identity(run: Path) -> RunIdentity:
             int(found["created_ns"]),
             found.get("sealed_ns"),
             found.get("migrated_from"),
+            found.get("sealed_steps"),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"no {error} in {RUN_FILE}") from error
@@ -89,7 +92,7 @@ def write_identity(run: Path, identity: RunIdentity) -> None:
         run: The run directory.
         identity: What it is to say.
     """
-    optional = {"sealed_ns", "migrated_from"}
+    optional = {"sealed_ns", "migrated_from", "sealed_steps"}
     content = {key: value for key, value in asdict(identity).items() if value is not None or key not in optional}
     with replacing(run / RUN_FILE) as file:
         file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -24,7 +24,7 @@ from stepmeter.store.schema import META, TABLES
 from stepmeter.store.segments import CATALOG_FILE, WRITERS_FILE, complete_run, first_live_segment
 from stepmeter.store.template import template_file
 from stepmeter.store.views import listed_view, literal
-from stepmeter.store.watermark import WATERMARKS
+from stepmeter.store.watermark import WATERMARKS, read_watermarks
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -68,7 +68,9 @@ def seal(run: Path) -> bool:
 
 
 def _seal(run: Path) -> None:
-    identity = replace(read_identity(run), sealed_ns=time.time_ns())
+    marks = read_watermarks(run)
+    steps = None if marks is None else sum(mark.recorded_steps for mark in marks)
+    identity = replace(read_identity(run), sealed_ns=time.time_ns(), sealed_steps=steps)
     with tempfile.TemporaryDirectory(prefix=".new-", dir=run) as building:
         file = Path(building) / CATALOG_FILE
         _write_native(run, file, identity)

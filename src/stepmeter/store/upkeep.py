@@ -141,7 +141,7 @@ def _overview(run: Path, identity: RunIdentity) -> RunOverview:
         identity,
         sum(stat.st_blocks * 512 for stat in stats),
         max((stat.st_mtime_ns for stat in stats), default=identity.created_ns),
-        sum(mark.recorded_steps for mark in marks) if marks is not None else None,
+        sum(mark.recorded_steps for mark in marks) if marks is not None else identity.sealed_steps,
         _is_written(run),
     )
 
