@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.backends import grpc_backend, http_backend
 from tests.support.otlp import collector_process, metrics, post, step_span, traces
+from tests.support.processes import stepmeter
 
 from stepmeter import cli
 from stepmeter.cli import COMMANDS
@@ -59,3 +61,15 @@ def test_a_wrong_argument_is_one_line(tmp_path, arguments, message):
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert message in done.stderr
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path):
+    """What gRPC itself has to say of it means nothing to whoever typed the command."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = stepmeter("collect", "--dir", tmp_path, "--grpc", address, "--http", "127.0.0.1:0", cwd=tmp_path)
+
+    expected = (
+        f"stepmeter: can't listen on {address} for gRPC: the address is taken or not ours; choose another with --grpc\n"
+    )
+    assert (done.returncode, done.stderr) == (1, expected)

@@ -70,6 +70,7 @@ def execute(args: argparse.Namespace) -> int:
     Raises:
         StepmeterError: It can't start.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it has its own words for a port that is taken, and so have we
     from stepmeter.collector.decode import RunKey
     from stepmeter.collector.server import serve
     from stepmeter.errors import UsageError
