@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -224,13 +224,7 @@ def run_command(
         )
         if beside:
             beside.begin(process)
-        while process.poll() is None:
-            received = signal.sigwaitinfo(waited_for)
-            if received.si_signo == signal.SIGCHLD:
-                if collector is not None:
-                    blame_if_ended(collector)
-            elif not _from_terminal(received):
-                process.send_signal(received.si_signo)
+        _wait(process, waited_for, collector)
         if beside:
             beside.end()
     finally:
@@ -239,6 +233,18 @@ def run_command(
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _wait(
+    process: subprocess.Popen[bytes], waited_for: Collection[signal.Signals], collector: Collector | None
+) -> None:
+    while process.poll() is None:
+        received = signal.sigwaitinfo(waited_for)
+        if received.si_signo == signal.SIGCHLD:
+            if collector is not None:
+                blame_if_ended(collector)
+        elif not _from_terminal(received):
+            process.send_signal(received.si_signo)
 
 
 def _from_terminal(received: signal.struct_siginfo) -> bool:

@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from stepmeter.errors import StepmeterError, UsageError
 
 if TYPE_CHECKING:
     from stepmeter.analysis.untrained import Untrained
+    from stepmeter.commands.launch import Collector
 
 _PLAIN_WIDTH = 100
 SUMMARY = "run a training command under stepmeter and print where its time went"
@@ -57,9 +58,7 @@ def execute(arguments: argparse.Namespace) -> int:
         UsageError: There is no such command or script.
     """
     from stepmeter.commands import launch
-    from stepmeter.commands.attempts import take_part
-    from stepmeter.commands.beside import Live, Readying, require_terminal, unbuffered
-    from stepmeter.commands.kept import take_in
+    from stepmeter.commands.beside import require_terminal
 
     command = resolve(arguments.command)
     if arguments.live:
@@ -76,23 +75,8 @@ def execute(arguments: argparse.Namespace) -> int:
     except StepmeterError as error:
         print(f"stepmeter: {error}; the command runs without telemetry", file=sys.stderr)
         return launch.run_command(command, environ)
-    try:
-        beside = Live(collector.run_dir) if arguments.live else Readying()
-        with take_part(collector.run_dir) if environment.RUN_ID in environ else nullcontext() as attempt:
-            child_environ = launch.instrumented(environ, collector)
-            if attempt is not None:
-                child_environ.setdefault(environment.ATTEMPT, str(attempt))
-            if arguments.live:
-                child_environ = unbuffered(child_environ)
-            code = launch.run_command(command, child_environ, beside, collector)
-    finally:
-        launch.stop_collector(collector)
-    complete = take_in(collector.run_dir)
-    trained = _report(collector.run_dir, quiet=arguments.quiet, html=arguments.html)
-    if (
-        trained and complete and environment.RUN_ID not in environ
-    ):  # else other nodes or a later attempt may still write to it
-        _seal(collector.run_dir)
+    code = _collected(command, environ, collector, live=arguments.live)
+    _conclude(collector.run_dir, arguments, alone=environment.RUN_ID not in environ)
     return code
 
 
@@ -134,6 +118,35 @@ def default_name(words: Sequence[str]) -> str:
     command = [word for word in words if word != "--"]
     script = next((word for word in command if word.endswith(".py")), command[0])
     return Path(script).stem
+
+
+def _collected(command: Sequence[str], environ: Mapping[str, str], collector: Collector, *, live: bool) -> int:
+    """Run a command that sends to a collector, and end the collector; gives the command's exit code."""
+    from stepmeter.commands import launch
+    from stepmeter.commands.attempts import take_part
+    from stepmeter.commands.beside import Live, Readying, unbuffered
+
+    try:
+        beside = Live(collector.run_dir) if live else Readying()
+        with take_part(collector.run_dir) if environment.RUN_ID in environ else nullcontext() as attempt:
+            child_environ = launch.instrumented(environ, collector)
+            if attempt is not None:
+                child_environ.setdefault(environment.ATTEMPT, str(attempt))
+            if live:
+                child_environ = unbuffered(child_environ)
+            return launch.run_command(command, child_environ, beside, collector)
+    finally:
+        launch.stop_collector(collector)
+
+
+def _conclude(run_dir: Path, arguments: argparse.Namespace, *, alone: bool) -> None:
+    """Say the verdict; seal a run to which no other node and no later attempt writes."""
+    from stepmeter.commands.kept import take_in
+
+    complete = take_in(run_dir)
+    trained = _report(run_dir, quiet=arguments.quiet, html=arguments.html)
+    if trained and complete and alone:
+        _seal(run_dir)
 
 
 def _report(run_dir: Path, *, quiet: bool, html: bool) -> bool:
