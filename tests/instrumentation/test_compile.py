@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import shutil
+from contextlib import contextmanager
 
 import pytest
 import torch
-from tests.support.training import loader, model, seen, update
+from tests.support.training import Net, loader, seen, update
 from torch import nn
 
 from stepmeter.capture.step import Recorder
@@ -20,17 +21,6 @@ pytestmark = [
 ]
 
 STEP = {"input_wait": 1, "forward": 1, "backward": 1, "optimizer": 1}
-
-
-class Net(nn.Module):
-    """Torch's own containers are not traced as frames of their own, a user's class is."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = model()
-
-    def forward(self, inputs):
-        return self.body(inputs)
 
 
 @pytest.fixture(autouse=True)
@@ -46,14 +36,23 @@ def compilations():
     return {name: dict(counters[name]) for name in ("frames", "stats", "graph_break", "recompiles")}
 
 
-def train(backend, *, watch, batches=6, compile_step=False):
-    """Losses, and what was compiled for them."""
+@contextmanager
+def counted(*, watch):
+    """Counts compilations anew; gives a recorder that watches, or one that does not."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     recorder = Recorder()
     if watch:
         install(recorder, strict=True)
     try:
+        yield recorder
+    finally:
+        uninstall()
+
+
+def train(backend, *, watch, batches=6, compile_step=False):
+    """Losses, and what was compiled for them."""
+    with counted(watch=watch) as recorder:
         net = Net()
         run = torch.compile(net, backend=backend, fullgraph=True)
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
@@ -61,8 +60,6 @@ def train(backend, *, watch, batches=6, compile_step=False):
             optimizer.step = torch.compile(optimizer.step, backend=backend)
         losses = [update(run, optimizer, batch) for batch in loader(batches)]
         return losses, compilations(), seen(recorder) if watch else None
-    finally:
-        uninstall()
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -79,19 +76,12 @@ def test_same_compilations(backend, caplog):
 
 def compiled_whole(*, watch):
     """Losses and compilations of a compiled function that makes a whole update, backward included."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    recorder = Recorder()
-    if watch:
-        install(recorder, strict=True)
-    try:
+    with counted(watch=watch) as recorder:
         net = Net()
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
         whole = torch.compile(update, backend="eager")
         losses = [whole(net, optimizer, batch) for batch in loader(5)]
         return losses, compilations(), recorder.steps
-    finally:
-        uninstall()
 
 
 def test_compiled_update(caplog):

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 import torch
-from tests.support.training import loader, loss_of, model, seen, update
+from tests.support.training import Net, loader, loss_of, model, seen, update
 from torch import nn
 
 from stepmeter.instrumentation.forward import SLOT
@@ -123,17 +123,6 @@ def test_functional_call(recorder):
         nn.functional.mse_loss(torch.func.functional_call(net, weights, inputs), wanted).backward()
         optimizer.step()
     assert seen(recorder) == [STEP] * 3
-
-
-class Net(nn.Module):
-    """Torch's own containers are not traced as frames of their own, a user's class is."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = model()
-
-    def forward(self, inputs):
-        return self.body(inputs)
 
 
 def counting():
