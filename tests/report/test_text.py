@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.support.step_time import RunBuilder
 
+from stepmeter.report.parts import labelled, render_text
 from stepmeter.report.summary import summarize
 
 INPUT_BOUND = """\
@@ -122,3 +123,14 @@ def test_a_restarted_run_says_which_attempt_it_is_about(tmp_path):
     text = summarize(builder.write(tmp_path, name="again")).text()
 
     assert "run again: steps 1 to 10 (10 steps, 1 rank, CPU clock, latest of 2 attempts)" in text
+
+
+@pytest.mark.parametrize("width", range(24, 40))
+def test_no_line_ends_between_a_number_and_its_unit(width):
+    """Wherever a sentence is cut, 59.1 % and 84.5 ms stay whole."""
+    text = render_text([labelled("why", "Backward takes 84.5 ms (59.1 %) of 143 ms.")], width=width, color=False)
+
+    assert "84.5 ms" in text
+    assert "59.1 %" in text
+    assert "143 ms" in text
+    assert max(map(len, text.splitlines())) <= width

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+import re
+import textwrap
+from typing import TYPE_CHECKING, Final
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +18,7 @@ from stepmeter.units import format_ms, format_share
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
+    from rich.console import ConsoleOptions, RenderableType, RenderResult
 
     from stepmeter.analysis.diagnosis.model import Issue, Severity
     from stepmeter.analysis.step_time.model import StepTimeMetric, StepTimeWindow
@@ -35,6 +38,9 @@ NARROW = 70
 
 SEVERITY_WORDS: dict[Severity, str] = {"info": "info", "warn": "warning", "crit": "critical"}
 SEVERITY_STYLES: dict[Severity, str] = {"info": "green", "warn": "yellow", "crit": "red"}
+
+_TIED: Final = "\u00a0"
+_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|[A-Za-zµ]{1,3}\b))")  # units have up to three letters
 
 _TO_ASCII = str.maketrans({"µ": "u", "…": "...", "–": "-", "·": "-", "×": "x", "±": "+-"})  # noqa: RUF001  what units write
 
@@ -68,9 +74,23 @@ def labelled(label: str, sentence: str) -> Table:
     """Draw a sentence that wraps beside its label of up to four letters."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", width=4)
-    grid.add_column(overflow="fold")
-    grid.add_row(label, Text(sentence))
+    grid.add_column()
+    grid.add_row(label, _Sentence(sentence))
     return grid
+
+
+class _Sentence:
+    """A sentence in which no line ends between a number and its unit."""
+
+    def __init__(self, text: str) -> None:
+        self._text = _BEFORE_UNIT.sub(_TIED, text)
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        lines = textwrap.wrap(self._text, options.max_width, break_on_hyphens=False)
+        yield Text("\n".join(lines).replace(_TIED, " "))
+
+    def __rich_measure__(self, _: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, len(self._text)).with_maximum(options.max_width)
 
 
 def evidence_table(window: StepTimeWindow, *, width: int, color: bool) -> Table:
