@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import textwrap
+import threading
 
 import pytest
 import torch
@@ -28,6 +29,36 @@ def test_two_optimizers_over_two_loaders(recorder):
         for net, optimizer, data in zip(nets, optimizers, loaders, strict=True):
             update(net, optimizer, next(data))
     assert seen(recorder) == [{"input_wait": 2, "forward": 2, "backward": 2, "optimizer": 2}] * 4
+
+
+@pytest.mark.parametrize("with_loader", [True, False])
+def test_updates_within_backward(recorder, with_loader):
+    """Optimizers that step as gradients come, one a parameter, make a step a batch; their time is backward's."""
+    net = model()
+    for parameter in net.parameters():
+        optimizer = torch.optim.SGD([parameter], 0.1)
+
+        def apply(changed, optimizer=optimizer):
+            optimizer.step()
+            changed.grad = None
+
+        parameter.register_post_accumulate_grad_hook(apply)
+    for inputs, _ in loader(4) if with_loader else [(torch.randn(2, 4), None)] * 4:
+        net(inputs).sum().backward()
+    expected = {"input_wait": 1, "forward": 1, "backward": 1} if with_loader else {"forward": 1, "backward": 1}
+    assert seen(recorder) == [expected] * 4
+
+
+def test_each_step_in_another_thread(recorder):
+    """A loop that hands each of its batches to a thread of a pool has a step a batch."""
+    net = model()
+    optimizer = sgd(net)
+    for batch in loader(6):
+        thread = threading.Thread(target=update, args=(net, optimizer, batch))
+        thread.start()
+        thread.join()
+    steps = seen(recorder)
+    assert [{**step, "input_wait": 1} for step in steps] == [STEP] * 6  # the loader's thread is no longer theirs
 
 
 class Stream(IterableDataset):

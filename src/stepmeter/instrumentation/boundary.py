@@ -22,6 +22,7 @@ from stepmeter.instrumentation.closing import (
     FORWARD_INDEX,
     NOBODY,
     ODD_FORWARD,
+    UPDATE,
     Closing,
     Event,
 )
@@ -58,20 +59,24 @@ class Boundaries(Closing):
     def takes_over(self) -> bool:
         """Whether the calling thread, which is about to train, becomes the one whose steps count.
 
-        It does when the other is gone or trains no more. Nothing of the other's is touched before that is known: it may
-        be at work.
+        It does when the other is gone, trains no more, or waits between two steps while this one makes the next of the
+        same model. Nothing of the other's is touched before that is known: it may be at work.
         """
         if not self.owner or self.explicit or self.in_forward or self.in_backward:
             return False  # checkpointing runs forwards again on autograd's own threads
-        if not self._is_idle() and any(thread.ident == self.owner for thread in threading.enumerate()):
+        thread, forward, known = self.elsewhere
+        mine = thread == get_ident()
+        over = self._is_idle() or not any(other.ident == self.owner for other in threading.enumerate())
+        if not over and not (mine and (known or not self.recorder.steps) and self._is_between()):
             return False
         self.flush()
-        self.finish(monotonic_ns())
-        self.recorder.abort(self._capture)
-        self._reset()
+        if over:
+            self.finish(monotonic_ns())
+            self.recorder.abort(self._capture)
+            self._reset()
         self.owner = get_ident()
-        (thread, forward), self.elsewhere = self.elsewhere, NOBODY
-        if thread == self.owner:
+        self.elsewhere = NOBODY
+        if mine:
             self.log.append(forward)
         return True
 
@@ -84,6 +89,13 @@ class Boundaries(Closing):
             return True
         region = last[1] if last and last[0] == ODD_FORWARD else last
         return monotonic_ns() - (region[2] if region else self.ended_ns) > _IDLE_NS
+
+    def _is_between(self) -> bool:
+        """Whether the thread that trains has made an update, and nothing since but fetches."""
+        if self.fetching or self.optimizers:
+            return False
+        codes = [event[0] for event in self.log if event[0] not in {Undecided.INPUT_WAIT, Undecided.COPY}]
+        return codes[-1] == _OPTIMIZER if codes else self.cut is not None or not self._capture.regions
 
     def flush(self) -> None:
         """Look at what has happened, event by event."""
@@ -102,6 +114,8 @@ class Boundaries(Closing):
                 self.backward_ended(event)
             elif code == _OPTIMIZER:
                 self.optimizer_ended(event, next(updates))
+            elif code == UPDATE:
+                self.updated(next(updates), event[2])
             elif code == Undecided.INPUT_WAIT:
                 self._undecided.fetched(event, *next(fetched))
             elif code == FAILURE:
@@ -252,6 +266,8 @@ class Boundaries(Closing):
             undecided.adopt(capture, first=self.cut is None and not self.recorder.steps)
             capture.regions += undecided.take_forwards()
         capture.regions.append(region)
+        if self.cut is not None and self.cut[0] > region[1]:  # parameters were updated in it, one by one
+            self.cut = (region[2], len(capture.regions), len(capture.batches))
 
     def failed(self) -> None:
         """An outermost forward or backward raised."""

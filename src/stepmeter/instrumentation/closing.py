@@ -21,13 +21,17 @@ Cut = tuple[int, int, int]
 
 
 Event = tuple[Any, ...]
-"""A region as it is; (`ODD_FORWARD`, region, whether gradients were on, training mode); or (`FAILURE`,)."""
+"""A region as it is; (`ODD_FORWARD`, region, whether gradients were on, training mode); (`UPDATE`, start, end,
+None); or (`FAILURE`,)."""
 
-NOBODY: Final[tuple[int, Event]] = (0, ())
+NOBODY: Final[tuple[int, Event, bool]] = (0, (), False)
 """No thread, and no forward of it."""
 
 ODD_FORWARD: Final = -2
 """A forward without gradients or in evaluation mode."""
+
+UPDATE: Final = -3
+"""An optimizer has stepped within backward, whose time that is."""
 
 FAILURE: Final = -1
 """A forward or backward raised."""
@@ -71,7 +75,8 @@ class Closing:
         ended_ns: Where the newest step ended; 0 before the first and after a loader's end.
         explicit: Whether the program says where its steps are.
         in_training_step: Whether a trainer says that whatever is called is forward, be it in training mode or not.
-        elsewhere: The thread that made the newest training forward beside the owner's, and that forward.
+        elsewhere: The thread that made the newest training forward beside the owner's, that forward, and whether the
+            owner has called the same module.
         fetching: Whether a loader is asked for a batch.
         in_forward: Whether an outermost forward runs.
         in_backward: Whether an outermost backward runs.

@@ -88,8 +88,7 @@ class ForwardSlot:
         result = call(*args, **kwargs)
         boundaries, module = self._boundaries, self._module()
         if boundaries.owner and module is not None and module.training and _is_grad_enabled():
-            boundaries.elsewhere = get_ident(), (FORWARD_INDEX, start_ns, monotonic_ns(), None)
-            self.called = True
+            boundaries.elsewhere = get_ident(), (FORWARD_INDEX, start_ns, monotonic_ns(), None), self.called
         return result
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:

@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from stepmeter.capture.clock import monotonic_ns
 from stepmeter.conventions.phases import OPTIMIZER, PHASES
 from stepmeter.instrumentation.boundary import Boundaries
+from stepmeter.instrumentation.closing import UPDATE
 from stepmeter.instrumentation.patch import Patch
 
 _OPTIMIZER: Final = PHASES.index(OPTIMIZER)
@@ -101,8 +102,11 @@ def _after(boundaries: Boundaries) -> Any:
             if len(running) == 1:
                 _, start_ns, _, mark = running[0]
                 timer = boundaries.timer
-                pending = None if timer is None or mark is None else timer.pair(mark)
-                log.append((_OPTIMIZER, start_ns, end_ns, pending))
+                if boundaries.in_backward:
+                    log.append((UPDATE, start_ns, end_ns, None))
+                else:
+                    pending = None if timer is None or mark is None else timer.pair(mark)
+                    log.append((_OPTIMIZER, start_ns, end_ns, pending))
                 updates.append(name)
             del running[-1:]  # last: another thread may ask whether this one trains
         except Exception as error:
