@@ -238,14 +238,14 @@ def test_forked_child(recorder, net, optimizer):
 
 def test_failure_of_ours_runs_the_block(net, optimizer, monkeypatch):
     """When a block can't be opened or closed its body runs all the same, and the failure is reported."""
-    from stepmeter.instrumentation.closing import Closing
+    from stepmeter.instrumentation.marking import Marking
 
     recorder, faults = Recorder(), []
     recorder.on_fault = lambda kind, error: faults.append(kind)
     install(recorder)
     try:
         for name in ("step_begins", "step_ended"):
-            monkeypatch.setattr(Closing, name, lambda *_: 1 / 0)
+            monkeypatch.setattr(Marking, name, lambda *_: 1 / 0)
             ran = []
             for batch in loader(2):
                 with trace_step(net):

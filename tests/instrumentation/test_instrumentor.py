@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from stepmeter.capture.step import Recorder
-from stepmeter.instrumentation import boundary
+from stepmeter.instrumentation import succession
 from stepmeter.instrumentation.instrumentor import hook_torch, install, installed, uninstall
 
 PLACES = [
@@ -225,7 +225,7 @@ def test_a_loop_without_a_loader_is_over_when_it_rests(recorder, monkeypatch):
             optimizer.step()
 
     train()
-    monkeypatch.setattr(boundary, "_IDLE_NS", 0)
+    monkeypatch.setattr(succession, "_IDLE_NS", 0)
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()

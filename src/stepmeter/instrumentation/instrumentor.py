@@ -28,7 +28,7 @@ class Installation:
 
     def __init__(self, recorder: Recorder, *, strict: bool) -> None:
         # torch is imported by now, and only now may these be
-        from stepmeter.instrumentation import backward, boundary, closing, dataloader, forward, memory, optimizer, roots
+        from stepmeter.instrumentation import backward, boundary, dataloader, forward, memory, optimizer, roots
         from stepmeter.instrumentation.compiled import CompileWatch, skip_frames
         from stepmeter.instrumentation.distributed import LateIdentity
         from stepmeter.instrumentation.undecided import Undecided
@@ -54,7 +54,7 @@ class Installation:
         ]
         if measures_memory(os.environ):
             self.switches += memory.patches(lambda: boundaries.memory, recorder.fault)
-        skip_frames((boundary.Boundaries, closing.Closing, Undecided, forward.ForwardSlot, Recorder, StepCapture))
+        skip_frames((*boundary.Boundaries.__mro__[:-1], Undecided, forward.ForwardSlot, Recorder, StepCapture))
 
     def ended(self, capture: StepCapture, end_ns: int, start_ns: int | None, completed: bool) -> None:
         """The program ends a step itself."""
