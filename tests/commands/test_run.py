@@ -8,6 +8,7 @@ import duckdb
 import pytest
 from tests.support.processes import BIN, TINY, query, start_stepmeter, stepmeter
 
+from stepmeter.cli import main
 from stepmeter.commands.run import default_name, resolve
 from stepmeter.errors import UsageError
 
@@ -262,3 +263,32 @@ def test_a_program_without_training_is_told_what_to_ask(tmp_path):
     assert "NO TRAINING  info\nwhy   The run holds no training step, but 1 span of its own.\n" in done.stderr
     assert '\n  stepmeter energy stepmeter-runs/agent --spans "task"\n' in done.stderr
     assert "FROM steps" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--no-collector", "--html"], "--html needs the collector's store; leave out --no-collector, or --html"),
+        (["--no-collector", "--live"], "--live needs the collector's store"),
+        (["--no-collector", "--config", "c.yaml"], "--config needs the collector's store"),
+        (["--live", "--quiet"], "argument --quiet: not allowed with argument --live"),
+    ],
+)
+def test_options_that_exclude_one_another_are_one_line(options, message, capsys):
+    """What would be ignored is refused before the program starts."""
+    assert main(["run", *options, "--", "true"]) == 2
+
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_run_keeps_its_name_without_a_collector(tmp_path):
+    """`--name` reaches the backend, and `--dir` says where lines go that no backend took."""
+    show = "import os; print(os.environ['STEPMETER_RUN_NAME'], os.environ['STEPMETER_DIR'])"
+
+    done = stepmeter(
+        "run", "--no-collector", "--name", "n", "--dir", "d", "--", sys.executable, "-c", show, cwd=tmp_path
+    )
+
+    assert done.stdout == "n d\n"

@@ -34,8 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", help="directory of runs (default: $STEPMETER_DIR or ./stepmeter-runs)")
     parser.add_argument("--name", help="name of the run (default: the script's name)")
     parser.add_argument("--config", type=Path, metavar="F", help="the collector's configuration (default: built in)")
-    parser.add_argument("--live", action="store_true", help="show the run in the terminal while it goes on")
-    parser.add_argument("--quiet", action="store_true", help="no verdict on stderr; files are written all the same")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--live", action="store_true", help="show the run in the terminal while it goes on")
+    shown.add_argument("--quiet", action="store_true", help="no verdict on stderr; files are written all the same")
     parser.add_argument("--html", action="store_true", help="write final_summary.html into the run's directory too")
     parser.add_argument(
         "--no-collector",
@@ -55,18 +56,22 @@ def execute(arguments: argparse.Namespace) -> int:
         The command's own exit code; 128 + n when signal n ended it.
 
     Raises:
-        UsageError: There is no such command or script.
+        UsageError: There is no such command or script, or options do not fit together.
     """
     from stepmeter.commands import launch
     from stepmeter.commands.beside import require_terminal
 
     command = resolve(arguments.command)
+    if arguments.no_collector:
+        _require_no_store(arguments)
     if arguments.live:
         require_terminal()
     environ = dict(os.environ)
     if environment.is_true(environ, environment.DISABLED) or environment.is_true(environ, "OTEL_SDK_DISABLED"):
         return launch.run_command(command, environ)
     if arguments.no_collector:
+        named = {environment.RUN_NAME: arguments.name, environment.DIR: arguments.dir}
+        environ |= {key: value for key, value in named.items() if value}
         return launch.run_command(command, launch.instrumented(environ))
     directory = Path(arguments.dir or environ.get(environment.DIR) or environment.DEFAULT_DIR)
     name = arguments.name or default_name(arguments.command)
@@ -118,6 +123,12 @@ def default_name(words: Sequence[str]) -> str:
     command = [word for word in words if word != "--"]
     script = next((word for word in command if word.endswith(".py")), command[0])
     return Path(script).stem
+
+
+def _require_no_store(arguments: argparse.Namespace) -> None:
+    for option in ("config", "live", "html"):
+        if getattr(arguments, option):
+            raise UsageError(f"--{option} needs the collector's store; leave out --no-collector, or --{option}")
 
 
 def _collected(command: Sequence[str], environ: Mapping[str, str], collector: Collector, *, live: bool) -> int:
