@@ -12,7 +12,7 @@ from rich.text import Text
 
 from stepmeter.analysis.step_time.live import LiveStepTimeSession
 from stepmeter.live.sparkline import bar, sparkline
-from stepmeter.report.parts import NARROW, empty_table, evidence_table, finding_line, head
+from stepmeter.report.parts import NARROW, empty_table, evidence_table, finding_line, head, labelled
 from stepmeter.report.text import energy_line, run_line
 from stepmeter.units import format_duration, format_ms, format_share
 
@@ -90,7 +90,9 @@ def draw(result: LiveStepTimeResult, title: str, now_ns: int, width: int, *, uni
     if result.error:
         status.append(Text(result.error, style="red"))
     if not window.steps:
-        return Group(*head(issues), Text(), Text(f"run {title}"), *status)
+        # what is missing may still come: no word on optimizers before the run is over
+        held = labelled("next", f"`stepmeter summary {title}` says what the run holds so far.")
+        return Group(finding_line(issues[0]), Text(), Text(f"run {title}"), *status, held)
     parts = [*head(issues), *(finding_line(issue) for issue in issues[1:]), Text()]
     parts += [Text(run_line(title, result.analysis)), *status, Text()]
     step_time = window.metrics.get("step_time_ms")
