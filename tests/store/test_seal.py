@@ -195,3 +195,35 @@ def test_any_process_opens_a_sealed_file(run):
         [sys.executable, "-c", code, str(run / "run.duckdb")], capture_output=True, text=True, check=True
     )
     assert " 6 " in done.stdout
+
+
+def test_a_run_that_is_not_whole_is_not_sealed(run):
+    """A broken segment, or none, is one line; what was there stays."""
+    segments = {file: file.read_bytes() for file in (run / "data" / "spans").rglob("*.parquet")}
+    for segment in segments:
+        segment.write_bytes(b"broken")
+    with pytest.raises(StoreError, match="nothing was changed"):
+        seal(run)
+    for segment, content in segments.items():
+        segment.write_bytes(content)
+    (run / "data").rename(run / "elsewhere")
+    with pytest.raises(StoreError, match="no directory data in it"):
+        seal(run)
+    (run / "elsewhere").rename(run / "data")
+
+    assert seal(run)
+
+
+@pytest.mark.parametrize("kept_bytes", [None, 0, 5000])
+def test_a_sealed_run_that_lost_its_file_is_one_line(run, kept_bytes):
+    """Missing or cut short, the file is named, and what to do."""
+    seal(run)
+    file = run / "run.duckdb"
+    content = file.read_bytes()
+    file.unlink()
+    if kept_bytes is not None:
+        file.write_bytes(content[:kept_bytes])
+
+    with pytest.raises(StoreError, match=r"run\.duckdb.*; copy the whole run again, or collect it again") as caught:
+        open_run(run)
+    assert "\n" not in str(caught.value)

@@ -15,6 +15,7 @@ from stepmeter.store.files import current, list_segments
 from stepmeter.store.identity import read_identity
 from stepmeter.store.listing import Listing
 from stepmeter.store.needed import EVERYTHING, needed
+from stepmeter.store.query import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,10 @@ class OpenRun:
         self._spill = spill
         self._lock = threading.Lock()
         self._sealed = sealed
-        self._connection = connect(path, sealed=sealed, spill=spill)
+        try:
+            self._connection = connect(path, sealed=sealed, spill=spill)
+        except duckdb.Error as error:
+            raise StoreError(f"{path}: {one_line(error)}; copy the whole run again, or collect it again") from error
         self._installed: dict[str, tuple[RunIdentity, tuple[Segment, ...]]] = {}
         self._views: set[str] = set()
 

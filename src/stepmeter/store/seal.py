@@ -62,9 +62,22 @@ def seal(run: Path) -> bool:
             _remove_segments(run)  # a seal that was interrupted left them
             return False
         complete_run(run)
+        if not (run / DATA).is_dir():
+            raise StoreError(f"{run}: no directory {DATA} in it; the run is not whole, copy or collect it again")
         with locked(run / COMPACT_LOCK_FILE):
-            _seal(run)
+            _seal_or_say(run)
         return True
+
+
+def _seal_or_say(run: Path) -> None:
+    import duckdb
+
+    from stepmeter.store.query import one_line
+
+    try:
+        _seal(run)
+    except duckdb.Error as error:
+        raise StoreError(f"{run}: {one_line(error)}; nothing was changed") from error
 
 
 def _seal(run: Path) -> None:
