@@ -142,3 +142,25 @@ def test_a_name_whose_lines_no_store_has_taken_is_said_so(tmp_path, capsys, monk
     for reference in ("sft-1", "stepmeter-runs/sft-1"):
         assert main(["summary", reference]) == 3
         assert capsys.readouterr().err.endswith(": stepmeter ingest stepmeter-runs/sft-1/otlp/*.jsonl\n")
+
+
+def test_a_compressed_file_that_was_cut_short_is_read_up_to_there(tmp_path, capsys):
+    """A copy that is not whole, or is no gzip behind its first bytes, is a problem of that file and of no other."""
+    lines = b"".join(as_json(gauge(run_resource())) + b"\n" for _ in range(3))
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(lines)[:-8])
+    (tmp_path / "odd.gz").write_bytes(b"\x1f\x8bgarbage")
+
+    assert main(["ingest", str(tmp_path / "cut.gz"), str(tmp_path / "odd.gz"), "--dir", str(tmp_path / "runs")]) == 4
+
+    told = capsys.readouterr().err
+    assert told.count("not whole as gzip") == 2
+    assert "3 requests, " in told
+
+
+def test_a_directory_that_is_none_is_one_line(tmp_path, capsys):
+    """Runs can't be put into a file."""
+    file = tmp_path / "f"
+    file.write_bytes(framed(gauge(run_resource())))
+
+    assert main(["ingest", str(file), "--dir", str(file)]) == 2
+    assert capsys.readouterr().err.endswith("expected files to read and a directory to write, see --dir\n")

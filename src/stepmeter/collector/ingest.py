@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import struct
 import time
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -117,9 +118,13 @@ def _take(processor: DuckdbProcessor, where: str, record: Record) -> str | None:
 
 def _requests(file: Path, named: Signal | None, problems: list[str]) -> Iterator[tuple[str, Record]]:
     with _opened(file) as stream:
-        start = stream.read(1)
-        stream.seek(0)
-        yield from (_lines(file, stream, problems) if start in b"{\n \t\r" else _framed(file, stream, named, problems))
+        try:
+            start = stream.read(1)
+            stream.seek(0)
+            read = _lines(file, stream, problems) if start in b"{\n \t\r" else _framed(file, stream, named, problems)
+            yield from read
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            problems.append(f"{file}: not whole as gzip ({error}); what came before that was read")
 
 
 def _opened(file: Path) -> BinaryIO:

@@ -61,7 +61,12 @@ def execute(args: argparse.Namespace) -> int:
             raise UsageError(f"{file}: no such file; name files that a file exporter wrote")
     run = RunKey(args.run, args.run_name) if args.run else None
     directory, begun_ns = args.dir or runs_directory(), time.time_ns()
-    result = ingest(args.files, directory, run, args.signal)
+    try:
+        result = ingest(args.files, directory, run, args.signal)
+    except OSError as error:
+        where = error.filename or directory
+        problem = error.strerror or str(error)
+        raise UsageError(f"{where}: {problem}; expected files to read and a directory to write, see --dir") from error
     _tell(result.problems)
     counts = f"{result.requests} requests, {result.rows} rows, {result.repeated} requests known already"
     print(f"stepmeter ingest: {counts}", file=sys.stderr)
