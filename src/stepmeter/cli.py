@@ -48,11 +48,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"stepmeter: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except OSError as error:  # a full disk, no permission: nothing that a traceback would explain
+        _drop_output()
+        print(f"stepmeter: {error}", file=sys.stderr)
+        return StepmeterError.exit_code
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _drop_output() -> None:
+    """Nobody takes the rest; without this Python would try once more at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Parser(argparse.ArgumentParser):

@@ -59,6 +59,15 @@ def test_a_closed_pipe_is_no_error():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_output_that_has_no_room_is_one_line():
+    """A disk that is full is said, with exit code 1 and no traceback."""
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        command = [sys.executable, "-m", "stepmeter.cli", "schema"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=clean_environ())
+
+    assert (done.returncode, done.stderr) == (1, "stepmeter: [Errno 28] No space left on device\n")
+
+
 def test_nonsense_in_cuda_visible_devices_changes_nothing(tmp_path):
     """Nonsense in CUDA_VISIBLE_DEVICES leaves the device absent and everything else as it is."""
     done = stepmeter("run", "--quiet", TINY, "--steps", 4, cwd=tmp_path, CUDA_VISIBLE_DEVICES="nonsense,,-7")
