@@ -261,7 +261,7 @@ def test_a_program_without_training_is_told_what_to_ask(tmp_path):
     done = stepmeter("run", script, cwd=tmp_path)
 
     assert "NO TRAINING  info\nwhy   The run holds no training step, but 1 span of its own.\n" in done.stderr
-    assert '\n  stepmeter energy stepmeter-runs/agent --spans "task"\n' in done.stderr
+    assert "\n  stepmeter energy stepmeter-runs/agent --spans task\n" in done.stderr
     assert "FROM steps" not in done.stderr
 
 

@@ -1,3 +1,5 @@
+import shlex
+
 import pytest
 from tests.support.step_time import RunBuilder
 from tests.support.stored import run_of_rows, run_of_spans, span_row
@@ -26,7 +28,7 @@ def test_an_agents_run_is_told_as_one(agent):
     assert text.startswith(
         "NO TRAINING info why The run holds no training step, but 2 calls of models or tools, 3 spans of its own and "
         "1 other span. next `stepmeter energy RUN --genai` prices the calls; `stepmeter energy RUN --spans "
-        '"task"` prices the spans of that path; `stepmeter trace RUN` draws all spans.'
+        "task` prices the spans of that path; `stepmeter trace RUN` draws all spans."
     )
 
 
@@ -64,6 +66,13 @@ def test_energy_without_steps_names_the_spans(tmp_path, capsys):
     run = str(run_of_spans(tmp_path, [span_row(1, "task", 0, 5), span_row(2, "eval", 10, 15)]))
 
     assert main(["energy", run]) == 0
-    assert capsys.readouterr().out.endswith('--spans "task" prices those of that path.\n')
+    assert capsys.readouterr().out.endswith("--spans task prices those of that path.\n")
     assert main(["energy", run, "--spans", "tusk"]) == 0
     assert capsys.readouterr().out.endswith("\nSpans of the run have the paths eval, task.\n")
+
+
+def test_a_path_is_written_as_a_shell_takes_it(tmp_path):
+    """Blanks and quotes in a span's name do not break the command that is shown."""
+    found = summarize(run_of_spans(tmp_path, [span_row(1, "it's mine", 0, 5)])).analysis.untrained
+
+    assert shlex.split(found.questions("r")[0][0]) == ["stepmeter", "energy", "r", "--spans", "it's mine"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ class Untrained:
             Commands and what they tell, the most telling one first.
         """
         rows = f'stepmeter sql {run} "SELECT step, values FROM history"'  # noqa: S608 - to be shown
-        path = f'"{self.own_path or "*"}"'
+        path = shlex.quote(self.own_path or "*")
         asked = (
             (self.genai_calls, f"stepmeter energy {run} --genai", "prices the calls"),
             (self.own_spans, f"stepmeter energy {run} --spans {path}", "prices the spans of that path"),

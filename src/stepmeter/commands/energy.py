@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -131,4 +132,6 @@ def _write_hint(found: Untrained) -> None:
     if found.genai_calls:
         print("The run holds calls of models or tools; --genai prices them.")
     elif found.own_spans:
-        print(f'The run holds spans of its own; --spans "{found.own_path}" prices those of that path.')
+        print(
+            f"The run holds spans of its own; --spans {shlex.quote(found.own_path or '*')} prices those of that path."
+        )
