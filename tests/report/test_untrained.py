@@ -44,7 +44,9 @@ def test_programs_find_the_counts_under_the_stable_kind(agent):
         "other_spans": 1,
         "logged_rows": 0,
     }
-    assert "no training step, but 2 calls" in page(summarize(agent))
+    report = page(summarize(agent))
+    assert "no training step, but 2 calls" in report
+    assert "<title>demo: NO TRAINING</title>" in report
 
 
 def test_logged_rows_alone_are_told_too(tmp_path):

@@ -55,9 +55,10 @@ def page(summary: Summary) -> str:
     """
     analysis = summary.analysis
     window, issues = analysis.step_time.window, analysis.step_time.diagnosis.issues
-    further = issues if analysis.primary.section == "system" else issues[1:]
+    from_system = analysis.primary.section == "system"
+    lead, further = (analysis.primary, issues) if from_system else (issues[0], issues[1:])
     body = [
-        _hero(summary.title, analysis.primary, issues[0], run_line(summary.title, analysis.step_time)),
+        _hero(summary.title, lead, run_line(summary.title, analysis.step_time)),
         _step(window),
         _series(window),
         _ranks(window),
@@ -76,13 +77,12 @@ def page(summary: Summary) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(summary.title)}: {escape(analysis.primary.status)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<title>{escape(summary.title)}: {escape(lead.status)}</title>\n<style>{STYLE}</style>\n</head>\n"
         f"<body>\n<main>\n{''.join(part for part in body if part)}</main>\n</body>\n</html>\n"
     )
 
 
-def _hero(title: str, primary: PrimaryDiagnosis, first: Issue, line: str) -> str:
-    lead = primary if primary.section == "system" else first
+def _hero(title: str, lead: PrimaryDiagnosis | Issue, line: str) -> str:
     return (
         f'<header class="{lead.severity}"><p class="run">{escape(title)}</p>'
         f"<h1>{escape(lead.status)} {_chip(lead.severity)}</h1>"
