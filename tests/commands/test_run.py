@@ -225,10 +225,12 @@ def test_a_py_file_runs_with_this_python(tmp_path, monkeypatch):
         (["dir/train.py", "--x"], "train"),
         (["--", "torchrun", "--nproc-per-node=2", "train.py"], "train"),
         (["accelerate", "launch"], "accelerate"),
+        (["python", "-m", "project.train", "--x"], "project.train"),
+        (["torchrun", "-m"], "torchrun"),
     ],
 )
 def test_a_run_is_named_after_its_script(words, name):
-    """A run takes the name of its first script, else of its program."""
+    """A run takes the name of its first script or of its module, else of its program."""
     assert name == default_name(words)
 
 

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options = "[--dir D] [--name N] [--config F] [--live | --quiet] [--html] [--no-collector]"
     parser.usage = f"stepmeter run {options} [--] CMD [ARG ...]"
     parser.add_argument("--dir", help="directory of runs (default: $STEPMETER_DIR or ./stepmeter-runs)")
-    parser.add_argument("--name", help="name of the run (default: the script's name)")
+    parser.add_argument("--name", help="name of the run (default: the script's or the module's name)")
     parser.add_argument("--config", type=Path, metavar="F", help="the collector's configuration (default: built in)")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--live", action="store_true", help="show the run in the terminal while it goes on")
@@ -118,11 +118,13 @@ def default_name(words: Sequence[str]) -> str:
         words: The command as typed.
 
     Returns:
-        The first script's name without its ending, else the program's name.
+        The first script's name without its ending, else the module's after `-m`, else the program's name.
     """
     command = [word for word in words if word != "--"]
-    script = next((word for word in command if word.endswith(".py")), command[0])
-    return Path(script).stem
+    script = next((word for word in command if word.endswith(".py")), None)
+    if script is None and "-m" in command[:-1]:
+        return command[command.index("-m") + 1]
+    return Path(script or command[0]).stem
 
 
 def _require_no_store(arguments: argparse.Namespace) -> None:
