@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from stepmeter.capture.facts import PhaseFacts, step_facts
 from stepmeter.capture.identity import Identity
 from stepmeter.capture.step import StepTimeBatch
@@ -54,6 +57,20 @@ def test_three_levels():
         "backward": 10,
         "optimizer": 70,
     }
+
+
+@given(st.lists(st.tuples(st.sampled_from(PHASES), st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=9))
+def test_each_moment_is_of_one_phase(found):
+    """Whatever follows or encloses what, the phases add up to the time in which there is any; in order or not."""
+    regions, now = [], 0
+    for phase, pause, length in found:
+        regions.append((phase, now + pause, now + pause + length))
+        now += pause + length
+    in_a_row = facts_of(*regions, end_ns=now)
+    any_order = facts_of(*reversed(regions), end_ns=now)
+    assert in_a_row == any_order
+    assert list(in_a_row.phases) == list(any_order.phases)
+    assert sum(phase.cpu_ns for phase in in_a_row.phases.values()) == sum(length for _, _, length in found)
 
 
 def test_absent_is_not_zero():
