@@ -294,3 +294,14 @@ def test_a_run_keeps_its_name_without_a_collector(tmp_path):
     )
 
     assert done.stdout == "n d\n"
+
+
+@pytest.mark.parametrize(("name", "told"), [("SIGKILL", True), ("SIGSEGV", True), ("SIGINT", False)])
+def test_a_signal_that_ended_the_program_is_told(tmp_path, name, told):
+    """A shell says that its command was killed; behind us it can't, so that we do. Who pressed Ctrl-C knows."""
+    ending = f"import os, signal; signal.signal(signal.SIGINT, signal.SIG_DFL); os.kill(os.getpid(), signal.{name})"
+
+    done = stepmeter("run", "--quiet", "--", sys.executable, "-c", ending, cwd=tmp_path)
+
+    assert done.returncode == 128 + signal.Signals[name]
+    assert done.stderr == (f"stepmeter: {name} ended the command\n" if told else "")

@@ -232,7 +232,16 @@ def run_command(
         while signal.sigtimedwait(waited_for, 0) is not None:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if process.returncode < 0:
+        _say_what_ended(-process.returncode)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _say_what_ended(number: int) -> None:
+    """As a shell does of its own commands, and can't of this one: a program that the kernel killed says nothing."""
+    if number not in {signal.SIGINT, signal.SIGPIPE}:
+        name = signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
+        print(f"stepmeter: {name} ended the command", file=sys.stderr)
 
 
 def _wait(

@@ -13,7 +13,7 @@ from stepmeter.store.reader import find_run
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = "Give the verdict on a run: where its time went, why, and what to try first."
+SUMMARY = "give the verdict on a run: where its time went, why, and what to try first"
 EXAMPLE = "stepmeter summary demo"
 
 
