@@ -30,6 +30,15 @@ def test_a_run_is_found_by_directory_catalog_name_and_id(run, tmp_path, monkeypa
     assert find_run("demo") == find_run("run-1") == find_run("demo", tmp_path) == run
 
 
+@pytest.mark.parametrize("name", ["big run", "../up", "größer"])
+def test_a_name_that_is_no_directory_finds_its_run_too(tmp_path, name):
+    """What was typed as a run's name is what it is asked for by, whatever its directory had to be called."""
+    made = create_run(tmp_path, "run-1", name)
+
+    assert made.parent == tmp_path
+    assert find_run(name, tmp_path) == made
+
+
 def test_a_run_that_is_not_there_is_named_beside_those_that_are(run, tmp_path):
     """The error for an unknown run is one line that says which runs there are."""
     with pytest.raises(RunNotFoundError, match=r'^no run "other"; .* has demo$'):

@@ -8,7 +8,7 @@ from typing import Final
 
 from stepmeter.conventions import environment
 from stepmeter.errors import RunNotFoundError
-from stepmeter.store.identity import RUN_FILE, list_runs
+from stepmeter.store.identity import RUN_FILE, list_runs, safe_name
 from stepmeter.store.segments import CATALOG_FILE
 
 _SHOWN_RUNS: Final = 8
@@ -36,8 +36,9 @@ def find_run(reference: str | Path, directory: Path | None = None) -> Path:
         return path
     runs_dir = directory or runs_directory()
     runs = list_runs(runs_dir) if runs_dir.is_dir() else []
+    named = {str(reference), safe_name(str(reference))}  # of a name with a blank the directory has a hash
     for run, identity in runs:
-        if str(reference) in {run.name, identity.run_id}:
+        if run.name in named or identity.run_id == str(reference):
             return run
     lines = path if path.is_dir() else runs_dir / path
     if any(lines.glob(_LINES)):
