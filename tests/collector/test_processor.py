@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -234,6 +235,22 @@ def test_a_journal_that_nobody_can_read_is_kept_aside(start, tmp_path):
     processor.close()
     assert path.with_suffix(".broken").exists()
     assert rows(tmp_path, "SELECT step FROM steps") == [(1,)]
+
+
+def test_segments_give_way_to_senders_for_a_while(start, monkeypatch):
+    """Durable requests become rows as soon as no sender waits for its answer, and soon in any case."""
+    processor, waiting = start(), [record(traces(step_span(1))), record(traces(step_span(2)))]
+    processor._accepting = 1
+    monkeypatch.setattr(duckdb_processor, "_PATIENCE_S", 0.2)
+    begun_s = time.monotonic()
+    assert list(processor._at_leisure(waiting)) == waiting
+    assert time.monotonic() - begun_s >= 0.2
+
+    monkeypatch.setattr(duckdb_processor, "_PATIENCE_S", 3600.0)
+    answered = threading.Timer(0.2, setattr, (processor, "_accepting", 0))
+    answered.start()
+    assert list(processor._at_leisure(waiting)) == waiting
+    assert processor._accepting == 0
 
 
 def test_too_much_that_waits_is_refused(start, monkeypatch):

@@ -41,8 +41,8 @@ _WAITING_BYTES: Final = 128 << 20
 """Beyond this much that no segment holds yet, senders are asked to come again."""
 _LEISURE_BYTES: Final = 32 << 20
 """As long as no more than this waits, senders go first."""
-_PATIENCE_S: Final = 0.01
-"""How long a request that is durable waits at most, before it becomes rows, for senders who wait for their answer."""
+_PATIENCE_S: Final = 0.3
+"""How long the making of a file's segments, of which one is due each second, gives way to senders at most."""
 
 
 class DuckdbProcessor:
@@ -257,8 +257,8 @@ class DuckdbProcessor:
 
     def _at_leisure(self, requests: Iterable[Record]) -> Iterable[Record]:
         """Give requests out one by one, each when no sender waits: segments have a second's time, senders have not."""
+        end_s = time.monotonic() + _PATIENCE_S
         for request in requests:
-            end_s = time.monotonic() + _PATIENCE_S
             while self._accepting and self._waiting_bytes < _LEISURE_BYTES and time.monotonic() < end_s:
                 time.sleep(0.001)
             yield request
