@@ -189,8 +189,8 @@ class Recorder:
         """
         if capture.detached:
             return self.active
-        capture.detached = True
-        fresh = self.active = StepCapture()
+        fresh = StepCapture()
+        capture.detached, self.active = True, fresh  # at once: Ctrl-C may come in any call
         if self.recording and capture.memory is not None:
             self.memory.put(StepMemory(self.steps + 1, *capture.memory, self.identity))
         regions, batches = capture.regions, capture.batches
@@ -243,8 +243,8 @@ class Recorder:
             The capture that is active from now on.
         """
         if not capture.detached:
-            capture.detached = True
-            self.active = StepCapture()
+            fresh = StepCapture()
+            capture.detached, self.active = True, fresh
         return self.active
 
 

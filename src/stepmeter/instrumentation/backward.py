@@ -36,19 +36,19 @@ def _timed(boundaries: Boundaries, original: Any) -> Any:
             return original(*args, **kwargs)
         if get_ident() != boundaries.owner and not taken_over():
             return original(*args, **kwargs)
-        boundaries.in_backward = True
-        timer = boundaries.timer
-        mark = None if timer is None else timer.mark()
-        start_ns = monotonic_ns()
-        try:
+        try:  # Ctrl-C may come at any place
+            boundaries.in_backward = True
+            timer = boundaries.timer
+            mark = None if timer is None else timer.mark()
+            start_ns = monotonic_ns()
             result = original(*args, **kwargs)
+            end_ns = monotonic_ns()
+            pending = None if timer is None or mark is None else timer.pair(mark)
+            log.append((BACKWARD_INDEX, start_ns, end_ns, pending))
+            boundaries.in_backward = False  # last: another thread may ask whether this one trains
         except BaseException:
             boundaries.failed()
             raise
-        end_ns = monotonic_ns()
-        pending = None if timer is None or mark is None else timer.pair(mark)
-        log.append((BACKWARD_INDEX, start_ns, end_ns, pending))
-        boundaries.in_backward = False  # last: another thread may ask whether this one trains
         return result
 
     def taken_over() -> bool:

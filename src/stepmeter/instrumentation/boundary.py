@@ -264,6 +264,6 @@ class Boundaries(Succession):
 
 def _is_simple(codes: tuple[int, ...]) -> bool:
     """Whether a step fetches once, at its beginning, trains, and ends with an update."""
-    if codes[0] != Undecided.INPUT_WAIT or codes[-1] != _OPTIMIZER or min(codes) < 0:
+    if not codes or codes[0] != Undecided.INPUT_WAIT or codes[-1] != _OPTIMIZER or min(codes) < 0:
         return False
     return codes.count(Undecided.INPUT_WAIT) == 1 and FORWARD_INDEX in codes and BACKWARD_INDEX in codes

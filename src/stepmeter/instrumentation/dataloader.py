@@ -97,32 +97,38 @@ def timed_next(boundaries: Boundaries, original: Any) -> Any:
             boundaries.fault("fetch", error)
         timer = boundaries.timer
         mark = None if timer is None else timer.mark()
-        boundaries.fetching = True
-        try:
+        try:  # Ctrl-C may come at any place
+            boundaries.fetching = True
             batch = original(self)
-        except BaseException as error:
-            if isinstance(error, StopIteration):
-                ended(loader, start_ns)
-            boundaries.fetching = False
-            raise
-        end_ns = monotonic_ns()
-        try:
-            pending = None if timer is None or mark is None else timer.pair(mark)
-            log.append((_INPUT_WAIT, start_ns, end_ns, pending))
+            end_ns = monotonic_ns()
             first: Any = batch[0] if type(batch) is list and batch else None
             if type(first) is _TENSOR and first.dim():  # what most loaders give, without a call of ours
                 fetched.append(((loader, first.size(0), None), no_grad))
             else:
-                fetched.append(((loader, *sizes_of(batch)), no_grad))
-        except Exception as error:
-            boundaries.fault("fetch", error)
-        boundaries.fetching = False  # last: another thread may ask whether this one trains
+                fetched.append(((loader, *_sizes_of(boundaries, batch)), no_grad))
+            pending = None if timer is None or mark is None else timer.pair(mark)
+            log.append((_INPUT_WAIT, start_ns, end_ns, pending))
+            boundaries.fetching = False  # last: another thread may ask whether this one trains
+        except BaseException as error:
+            boundaries.fetching = False
+            if isinstance(error, StopIteration):
+                _ended(boundaries, loader, start_ns)
+            raise
         return batch
 
-    def ended(loader: int, start_ns: int) -> None:
-        try:
-            boundaries.loader_ended(loader, start_ns)
-        except Exception as error:
-            boundaries.fault("fetch", error)
-
     return __next__
+
+
+def _sizes_of(boundaries: Boundaries, batch: Any) -> tuple[int | None, int | None]:
+    try:
+        return sizes_of(batch)
+    except Exception as error:
+        boundaries.fault("fetch", error)
+        return None, None
+
+
+def _ended(boundaries: Boundaries, loader: int, start_ns: int) -> None:
+    try:
+        boundaries.loader_ended(loader, start_ns)
+    except Exception as error:
+        boundaries.fault("fetch", error)

@@ -54,30 +54,30 @@ class ForwardSlot:
             return self._call_elsewhere(call, args, kwargs)
         grad = _is_grad_enabled()
         timer, mark = boundaries.timer, None
-        try:
+        try:  # Ctrl-C may come at any place
             boundaries.in_forward = True
-            if len(boundaries.log) > LOG_LIMIT:
-                boundaries.flush()
-            if boundaries.silent.unheard:
-                boundaries.notice_updates()
-            if timer is not None:
-                boundaries.forward_begins(grad)
-                mark = timer.mark()
-        except Exception as error:
-            boundaries.fault("forward", error)
-        start_ns = monotonic_ns()
-        try:
+            try:
+                if len(boundaries.log) > LOG_LIMIT:
+                    boundaries.flush()
+                if boundaries.silent.unheard:
+                    boundaries.notice_updates()
+                if timer is not None:
+                    boundaries.forward_begins(grad)
+                    mark = timer.mark()
+            except Exception as error:
+                boundaries.fault("forward", error)
+            start_ns = monotonic_ns()
             result = call(*args, **kwargs)
+            end_ns = monotonic_ns()
+            pending = None if timer is None or mark is None else timer.pair(mark)
+            training = module.training
+            region = (FORWARD_INDEX, start_ns, end_ns, pending)
+            plain = (grad and training) or boundaries.in_training_step
+            boundaries.log.append(region if plain else (ODD_FORWARD, region, grad, training))
+            boundaries.in_forward = False  # last: another thread may ask whether this one trains
         except BaseException:
             boundaries.failed()
             raise
-        end_ns = monotonic_ns()
-        pending = None if timer is None or mark is None else timer.pair(mark)
-        training = module.training
-        region = (FORWARD_INDEX, start_ns, end_ns, pending)
-        plain = (grad and training) or boundaries.in_training_step
-        boundaries.log.append(region if plain else (ODD_FORWARD, region, grad, training))
-        boundaries.in_forward = False  # last: another thread may ask whether this one trains
         if grad and not self.called:
             self.called = True
         return result

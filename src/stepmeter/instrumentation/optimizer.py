@@ -102,12 +102,12 @@ def _after(boundaries: Boundaries) -> Any:
             if len(running) == 1:
                 _, start_ns, _, mark = running[0]
                 timer = boundaries.timer
+                updates.append(name)
                 if boundaries.in_backward:
                     log.append((UPDATE, start_ns, end_ns, None))
                 else:
                     pending = None if timer is None or mark is None else timer.pair(mark)
                     log.append((_OPTIMIZER, start_ns, end_ns, pending))
-                updates.append(name)
             del running[-1:]  # last: another thread may ask whether this one trains
         except Exception as error:
             boundaries.fault("optimizer", error)

@@ -36,26 +36,30 @@ class Succession(Marking):
         over = self._is_idle() or not any(other.ident == self.owner for other in threading.enumerate())
         if not over and not (mine and (known or not self.recorder.steps) and self._is_between()):
             return False
+        last_ns = self._last_ns()
         self.flush()
         if over:
-            self.finish(monotonic_ns())
+            self.finish(last_ns or monotonic_ns())
             self.recorder.abort(self._capture)
             self._reset()
         self.owner = get_ident()
         self.elsewhere = NOBODY
-        if mine:
+        if mine and forward[1] >= last_ns:  # not one that ran while the other was still at work
             self.log.append(forward)
         return True
 
     def _is_idle(self) -> bool:
         """Whether the thread that trains has ended its loop, or has done nothing in it for a while."""
-        if self.fetching or self.optimizers:
-            return False
+        return not (self.fetching or self.optimizers) and monotonic_ns() - self._last_ns() > _IDLE_NS
+
+    def _last_ns(self) -> int:
+        """When the newest event of the thread that trains had ended; 0 when it has given up or there is none."""
         last: Event = (self.log or self._capture.regions or [()])[-1]
         if last and last[0] == FAILURE:
-            return True
+            return 0
         region = last[1] if last and last[0] == ODD_FORWARD else last
-        return monotonic_ns() - (region[2] if region else self.ended_ns) > _IDLE_NS
+        end_ns: int = region[2] if region else self.ended_ns
+        return end_ns
 
     def _is_between(self) -> bool:
         """Whether the thread that trains has made an update, and nothing since but fetches."""
