@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from google.protobuf.message import DecodeError
+from hypothesis import example, given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from tests.support.otlp import run_resource, span, step_span, traces
@@ -15,7 +16,7 @@ from stepmeter.collector import step_columns
 from stepmeter.collector.decode import Rows, RunKey
 from stepmeter.collector.decode_traces import decode_spans, reject_spans
 from stepmeter.collector.step_layout import UnfitError, layout_of
-from stepmeter.collector.wire import read_traces
+from stepmeter.collector.wire import prefix_of, read_traces
 from stepmeter.conventions.phases import PHASES
 from stepmeter.store.arrow import to_arrow
 from stepmeter.store.schema import SPANS, STEPS
@@ -144,6 +145,27 @@ def test_integers_are_decoded_as_protobuf_encodes_them(numbers):
     """Each integer of 64 bits comes out as it went in, whatever the lengths beside it."""
     (block,) = together(traces(*(step_span(n, **{"stepmeter.tokens": tokens}) for n, tokens in enumerate(numbers, 2))))
     assert block.columns[STEPS.column_names.index("tokens")].tolist() == numbers
+
+
+@given(st.lists(st.binary(max_size=11) | st.builds(lambda tail: b"\x18" + tail, st.binary(max_size=10)), max_size=4))
+@example([b"\x18\x85\x80\x00", b"\x18\x05\x18\x06", b"\x18\x05\x0a\x01x", b"\x18\x00"])
+def test_values_in_unusual_bytes_are_what_protobuf_reads(values):
+    """A number longer than it need be, one of two, one beside a text: whatever the library reads, both ways have it."""
+    found = []
+    for fewest in (1, 10**9):
+        message = read_traces(traces(step_span(2)).SerializeToString())
+        spans = message.resource_spans[0].scope_spans[0].spans
+        for value in values:
+            pair = prefix_of("stepmeter.tokens") + bytes((len(value),)) + value
+            with contextlib.suppress(DecodeError):  # such a request is refused before
+                KeyValue.FromString(pair)
+                spans.append(spans[0] + bytes((0x4A, len(pair))) + pair)
+        rows = Rows()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(step_columns, "FEWEST", fewest)
+            decode_spans(message, RUN, rows)
+        found.append(contents(rows))
+    assert found[0] == found[1]
 
 
 @given(st.binary(max_size=80), st.booleans())
